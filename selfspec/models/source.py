@@ -1,0 +1,57 @@
+"""Which model it is: what provenance writes beside every result.
+
+Says what was loaded, never from which path, index or host.
+
+    source = loaded.source
+    source.slug                                    # "smollm2-135m"
+    ModelSource.from_json(source.to_json()) == source
+"""
+
+import re
+from dataclasses import asdict, dataclass, fields
+
+KINDS = ("embedded", "hub", "folder", "file")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Identity of loaded weights.
+
+    `name` is an alias, a hub name or a folder's last part. `sha256` is that of the
+    weight file, or for a hub name or folder of the list of its files' checksums.
+    `quantisation` tells how the weights are stored and what they became in memory;
+    `num_parameters` counts weights, `num_bytes` is what they take in memory.
+    """
+
+    name: str
+    kind: str
+    revision: str
+    sha256: str
+    architecture: str
+    quantisation: str
+    num_layers: int
+    num_parameters: int
+    num_bytes: int
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise ValueError(f"kind must be one of {KINDS}, got {self.kind!r}")
+        if self.name.startswith(("/", "~")) or "\\" in self.name:
+            raise ValueError(f"name must not be a path, got {self.name!r}")
+
+    @property
+    def slug(self) -> str:
+        """The name for files and folders: lower case, a hub owner left out."""
+        last = self.name.rsplit("/", 1)[-1].lower()
+        return re.sub(r"[^a-z0-9.]+", "-", last).strip("-.") or "model"
+
+    def to_json(self) -> dict:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict) -> "ModelSource":
+        known = {field.name for field in fields(cls)}
+        if set(values) != known:
+            wrong = sorted(set(values) ^ known)
+            raise ValueError(f"ModelSource: unknown or missing keys {wrong}")
+        return cls(**values)
