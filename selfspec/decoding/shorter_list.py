@@ -19,6 +19,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from selfspec.decoding.drafts import SkipDraft
 from selfspec.models.blocks import find_stack, name_of
 from selfspec.models.errors import UnsupportedModelError
+from selfspec.models.surgery import cache_of, pass_through, with_call
 
 # Prefill, three steps of one row, a pass of several rows: all that a round does.
 PATTERN = (13, 1, 1, 1, 4)
@@ -128,40 +129,27 @@ def _cached(model, tokens):
     return mx.concatenate(out, axis=1)
 
 
-class _Jump(nn.Module):
-    """Stands at a layer's place, computes nothing, returns its input.
+def _noting(layer, log):
+    """The layer, passing its input on and noting the masks and cache it is handed."""
+    passing = pass_through(layer)
 
-    It shows the flags (use_sliding and the like) that models read from a layer by its
-    place. With a `log` it also notes the mask and cache it is handed.
-    """
+    def call(self, x, *args, **kwargs):
+        seen = [a for a in (*args, *kwargs.values()) if _is_mask(a)]
+        log(seen, cache_of(args, kwargs))
+        return passing(x, *args, **kwargs)
 
-    def __init__(self, layer, attention, log=None):
-        super().__init__()
-        for name, value in vars(layer).items():
-            if isinstance(value, bool | int | float | str | None):
-                setattr(self, name, value)
-        self[attention] = layer[attention]
-        self.log = (lambda *_: None) if log is None else log
-
-    def __call__(self, x, *args, cache=None, **kwargs):
-        seen = [*args, *kwargs.values(), cache]
-        held = next((a for a in seen if hasattr(a, "update_and_fetch")), None)
-        self.log([a for a in seen if a is not held and _is_mask(a)], held)
-        if held is not None:  # moves on as a real layer's would
-            row = mx.zeros((1, 1, x.shape[1], 1))
-            held.update_and_fetch(row, row)
-        return x
+    return with_call(layer, call)
 
 
 def _is_mask(value):
-    return value is not None and (
-        isinstance(value, str) or getattr(value, "dtype", None) == mx.bool_
-    )
+    if isinstance(value, mx.array):
+        return value.dtype == mx.bool_
+    return isinstance(value, str)
 
 
 def _jumped_over(stack, draft):
     layers = [
-        _Jump(x, stack.attention[i]) if i in draft.whole_layers else x
+        pass_through(x) if i in draft.whole_layers else x
         for i, x in enumerate(stack.layers)
     ]
     return stack.with_layers(layers)
@@ -202,9 +190,7 @@ def _handed(stack, kept, pattern):
 
         return log
 
-    model = stack.with_layers(
-        [_Jump(stack.layers[i], stack.attention[i], note(i)) for i in kept]
-    )
+    model = stack.with_layers([_noting(stack.layers[i], note(i)) for i in kept])
     cache, tokens, start = make_prompt_cache(model), _tokens(sum(pattern)), 0
     for size in pattern:
         model(tokens[:, start : start + size], cache=cache)
