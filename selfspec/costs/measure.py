@@ -145,8 +145,7 @@ def _plain_step_seconds(model, cache: list, token: int) -> float:
         next(steps)
     seconds = time.perf_counter() - start
     steps.close()
-    mx.synchronize(mx.default_stream(mx.default_device()))
-    mx.eval([c.state for c in cache])
+    mx.synchronize(generation_stream)
     trim_prompt_cache(cache, STEPS + 2)  # the tokens yielded and the one queued ahead
     return seconds / STEPS
 

@@ -179,6 +179,10 @@ class Run:
             _marker_path(self.folder, self.experiment), json.dumps(self._marker)
         )
 
+    def note(self, **facts: Any) -> None:
+        """Keep what was found out before the rows: costs, bounds, settings."""
+        self._write_provenance({**facts, "finished": False})
+
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Mark the run finished, add `facts` to its provenance, drop the marker."""
         self._write_provenance({**facts, "finished": True})

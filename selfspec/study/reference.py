@@ -1,0 +1,68 @@
+"""Published figures that stand beside the measured ones, never among them.
+
+They come from results/reference/*.csv, each row with its source. What a row implies is
+computed here by the identity; which configuration gave which figure is inferred where
+the row says so.
+
+    post = reference.post(root)          # the June 2026 post's four figures
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+from selfspec.costs.identity import round_remainder, weight_share_cost
+from selfspec.study.errors import StudyError
+
+FOLDER = Path("results") / "reference"
+
+
+def find_root(start: Path | None = None) -> Path:
+    """The study's folder: the nearest one upwards with results/reference in it.
+
+    Raises:
+        StudyError: there is none.
+    """
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / FOLDER).is_dir():
+            return folder
+    raise StudyError(
+        "no results/reference folder here or above. "
+        "Way out: run it inside a clone of the study"
+    )
+
+
+def post(root: Path) -> pd.DataFrame:
+    """The naive post's figures with what the identity makes of them.
+
+    Adds cost_ratio (c from weight shares: nobody profiled that machine), accepted (A,
+    where the post gives an acceptance rate) and round_remainder (v + o implied, in
+    plain steps).
+    """
+    table = pd.read_csv(root / FOLDER / "naive-layer-skip-post.csv")
+    known = pd.read_csv(root / FOLDER / "post-models.csv").set_index("model")
+
+    def cost_ratio(row) -> float:
+        model = known.loc[row["model"]]
+        return weight_share_cost(
+            num_layers=int(model["num_layers"]),
+            skipped_layers=max(1, round(model["num_layers"] * row["skip_fraction"])),
+            layer_weights=model["layer_weights_millions"],
+            head_weights=model["head_weights_millions"],
+        )
+
+    def remainder(row) -> float:
+        if pd.isna(row["accepted"]) or pd.isna(row["speedup"]):
+            return float("nan")
+        return round_remainder(
+            speedup=row["speedup"],
+            accepted=row["accepted"],
+            drafted=row["num_draft_tokens"],
+            cost_ratio=row["cost_ratio"],
+        )
+
+    table["cost_ratio"] = table.apply(cost_ratio, axis=1)
+    table["accepted"] = table["acceptance_rate"] * table["num_draft_tokens"]
+    table["round_remainder"] = table.apply(remainder, axis=1)
+    return table

@@ -1,0 +1,101 @@
+"""From the sweep's rows to one line a configuration. Needs no MLX: pages use it too.
+
+table = summarise(load_rows(folder / "naive-sweep.csv", run_id))
+best(table)             # the configuration with the highest median speedup
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+from selfspec.study.results import read_csv
+from selfspec.study.statistics import median_ratio
+
+# Above this share of repeated 4-grams a text is called looping: half of it is repeats.
+LOOPING = 0.5
+CONFIGURATION = ["mechanism", "skip_fraction", "num_draft_tokens"]
+_TEXT = {
+    "run_id",
+    "size",
+    "mechanism",
+    "prompt_id",
+    "domain",
+    "order",
+    "drafted_accepted_per_round",
+    "lossless",
+    "device",
+}
+
+
+def typed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows as read from CSV, with numbers as numbers."""
+    numbers = [name for name in rows.columns if name not in _TEXT]
+    return rows.assign(**{name: pd.to_numeric(rows[name]) for name in numbers})
+
+
+def load_rows(path: Path, run_id: str) -> pd.DataFrame:
+    """The rows of one run; runs and machines are never pooled.
+
+    Raises:
+        ResultsError: the file cannot be read.
+    """
+    rows = [row for row in read_csv(path) if row["run_id"] == run_id]
+    return typed(pd.DataFrame(rows)) if rows else pd.DataFrame()
+
+
+def summarise(rows: pd.DataFrame) -> pd.DataFrame:
+    """One line a configuration, in reading order.
+
+    Speedup is the median over prompts of the per-pair ratio (repeats averaged within a
+    prompt) with its 95 % interval; rates are sums over sums. Columns: mechanism,
+    skip_fraction, num_draft_tokens, speedup, low, high, verdict, predicted_speedup,
+    speedup_without_loops, acceptance_rate, first_token_acceptance, tokens_per_round,
+    cost_ratio, verify_ratio, repeated_ngram_share, lossless (pairs), ties, pairs,
+    prompts, peak_memory_ratio.
+    """
+    lines = []
+    for key, group in rows.groupby(CONFIGURATION, sort=True):
+        timed = group[group["speedup"].notna()]
+        if timed.empty:
+            continue
+        by_prompt = timed.groupby("prompt_id")[["speedup", "predicted_speedup"]].mean()
+        estimate = median_ratio(by_prompt["speedup"])
+        calm = timed[timed["repeated_ngram_share"] <= LOOPING]
+        calm_speedups = calm.groupby("prompt_id")["speedup"].mean()
+        rounds = group["rounds"].sum()
+        lines.append(
+            {
+                **dict(zip(CONFIGURATION, key, strict=True)),
+                "speedup": estimate.value,
+                "low": estimate.low,
+                "high": estimate.high,
+                "verdict": estimate.verdict,
+                "predicted_speedup": float(by_prompt["predicted_speedup"].median()),
+                "speedup_without_loops": float(calm_speedups.median()),
+                "acceptance_rate": group["accepted"].sum() / group["drafted"].sum(),
+                "first_token_acceptance": group["first_accepted"].sum()
+                / group["first_drafted"].sum(),
+                "tokens_per_round": group["tokens"].sum() / rounds,
+                "cost_ratio": group["cost_ratio"].iloc[0],
+                "verify_ratio": group["verify_ratio"].iloc[0],
+                "repeated_ngram_share": group["repeated_ngram_share"].mean(),
+                "lossless": int(group["lossless"].isin(["equal", "tie"]).sum()),
+                "ties": int(group["ties"].sum()),
+                "pairs": len(group),
+                "prompts": group["prompt_id"].nunique(),
+                "peak_memory_ratio": (
+                    group["peak_bytes"] / group["baseline_peak_bytes"]
+                ).median(),
+            }
+        )
+    return pd.DataFrame(lines)
+
+
+def best(table: pd.DataFrame) -> pd.Series:
+    """The configuration with the highest median speedup."""
+    return table.loc[table["speedup"].idxmax()]
+
+
+def worst(table: pd.DataFrame) -> pd.Series:
+    """The configuration with the lowest median speedup."""
+    return table.loc[table["speedup"].idxmin()]
