@@ -1,0 +1,121 @@
+"""Build the book, strictly, and do not believe an exit code alone.
+
+Jupyter Book 2 given a folder builds nothing and exits 0, and a second run of a build
+that warned says nothing, because unchanged pages are not read again. Both are closed
+here. Needs no MLX; measures nothing.
+
+    build_book(Path("."))        # book/_build/html/index.html
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import yaml
+
+from selfspec.study import pages
+from selfspec.study.errors import StudyError
+
+BUILDER = "from jupyter_book.cli.main import main; main()"
+STRICT = ("-W", "-n", "--keep-going")
+
+
+def build_book(root: Path, *, clean: bool = False) -> Path:
+    """Bring fragments and table of contents up to date and build the site.
+
+    Args:
+        root: the project's folder.
+        clean: forget what was built before.
+
+    Returns:
+        The site's index.html.
+
+    Raises:
+        StudyError: another Jupyter Book than the pinned one, or a build with a warning.
+        ResultsError: a results file that cannot be read.
+    """
+    check_version()
+    root = root.resolve()
+    built = root / "book" / "_build"
+    check_links(root)
+    pages.write(root)
+    if clean:
+        shutil.rmtree(built, ignore_errors=True)
+    index = built / "html" / "index.html"
+    command = [sys.executable, "-c", BUILDER, "build", "book", *STRICT]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    if done.returncode or not index.is_file():
+        # Unread pages would not warn again: the next build must read them all.
+        shutil.rmtree(built / ".doctrees", ignore_errors=True)
+        shutil.rmtree(built / "html" / ".doctrees", ignore_errors=True)
+        raise StudyError(
+            f"the book did not build: {_complaint(done.stdout + done.stderr, root)}. "
+            "Way out: `jupyter-book build book` shows the whole log"
+        )
+    _drop_orphans(root)
+    return index
+
+
+def check_version() -> None:
+    """Refuse a Jupyter Book that would build nothing and say that all is well."""
+    try:
+        found = version("jupyter-book")
+    except PackageNotFoundError:
+        found = "none"
+    if not found.startswith("1."):
+        raise StudyError(
+            f"the book needs jupyter-book 1.0.4.post1, found {found}. Way out: "
+            "pip install -r requirements.txt -c constraints.txt"
+        )
+
+
+def check_links(root: Path) -> None:
+    """The book's settings live at the root; book/ holds links to them.
+
+    A checkout without symbolic links leaves text files, which Jupyter Book reports as a
+    malformed table of contents.
+    """
+    for name in ("_config.yml", "_toc.yml"):
+        link, real = root / "book" / name, root / name
+        if name == "_toc.yml" and link.is_symlink():
+            continue  # pages.write makes the file it points to
+        if not link.exists() or not link.samefile(real):
+            raise StudyError(
+                f"book/{name} is not a link to {name}. "
+                f"Way out: ln -sf ../{name} book/{name}"
+            )
+
+
+def _complaint(log: str, root: Path) -> str:
+    """The first warning or error of the log, in one line, without colours or paths."""
+    log = re.sub(r"\x1b\[[0-9;]*m", "", log).replace(f"{root}/", "")
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    for line in lines:
+        if re.search(r"\b(WARNING|ERROR|CRITICAL)\b", line):
+            return line
+    return lines[-1] if lines else "no message"
+
+
+def _drop_orphans(root: Path) -> None:
+    """Remove built pages of runs that have left the book; Sphinx keeps them."""
+    html = root / "book" / "_build" / "html"
+    text = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
+    kept = {html / f"{name}.html" for name in _files(text)}
+    for path in sorted((html / "runs").rglob("*.html")):
+        if path not in kept:
+            path.unlink()
+
+
+def _files(node):
+    """Every `file` of a table of contents."""
+    if isinstance(node, dict):
+        if "file" in node:
+            yield node["file"]
+        for item in node.values():
+            yield from _files(item)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _files(item)

@@ -1,0 +1,179 @@
+"""Write what the book takes from results/: fragments, values, the table of contents.
+
+Everything here is remade from results/ and the pages that exist, so that deleting a run
+and writing again leaves no trace of it. A file is only touched when its text changes;
+Sphinx then rebuilds what depends on it and nothing else.
+
+    written = write(Path("."))
+    written.pages           # run pages in the book
+    written.left_out        # run pages whose results are gone
+"""
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import yaml
+
+from selfspec.study import fragments, page_check, run_records, values
+from selfspec.study.errors import StudyError
+from selfspec.study.results import RESULTS, write_atomic
+
+REFERENCE = RESULTS / "reference" / "naive-layer-skip-post.csv"
+# The order of the book. A page that is not named here still gets in, before the end.
+FRONT = ("method", "naive-sweep")
+BACK = ("references",)
+HOME = {"naive-sweep": "naive-sweep"}  # experiment -> the page its runs stand under
+
+
+@dataclass(frozen=True)
+class Written:
+    """What `write` did: run pages in the book, run pages left out, files that changed."""
+
+    pages: tuple[str, ...]
+    left_out: tuple[str, ...]
+    changed: tuple[Path, ...]
+
+
+def write(root: Path) -> Written:
+    """Remake _toc.yml and book/_generated.
+
+    Args:
+        root: the project's folder, which holds book/ and results/.
+
+    Raises:
+        StudyError: no book here, or a run page that did not run to its end.
+        ResultsError: a results file that cannot be read.
+    """
+    book = root / "book"
+    if not (book / "index.md").is_file():
+        raise StudyError(
+            "there is no book/index.md here. Way out: run this in the project's folder"
+        )
+    every = run_records.collect(root)
+    records = run_records.latest(every)
+    pages, left_out = _run_pages(book, every)
+    texts = {
+        "answer.md": fragments.answer(records),
+        "naive-sweep-runs.md": fragments.runs_table(records, pages),
+        "values.json": _json(values.values(records, _reference(root))),
+    }
+    for page, record in pages.items():
+        folder = f"../../../{RESULTS}/{record.machine}/{record.model}"
+        texts[f"{page}.md"] = fragments.origins(record, folder)
+    changed = _replace(book / "_generated", texts)
+    toc = _toc(book, list(pages))
+    if _put(root / "_toc.yml", toc):
+        changed.append(root / "_toc.yml")
+    return Written(tuple(pages), tuple(left_out), tuple(changed))
+
+
+def _run_pages(book: Path, records: list) -> tuple[dict, list[str]]:
+    """Page -> the run it shows; and the pages whose run is not in results/."""
+    known = {(record.page, record.run_id): record for record in records}
+    last = {record.page: record for record in records}
+    pages, left_out = {}, []
+    for path in sorted((book / "runs").glob("*/*.ipynb")):
+        name = path.relative_to(book).with_suffix("").as_posix()
+        notebook = _read(path)
+        if failures := page_check.failures(notebook):
+            raise StudyError(
+                f"book/{name}.ipynb is not a finished page: {failures[0]}. "
+                "Way out: delete it, or run the study again"
+            )
+        run_id = notebook.metadata.get("selfspec", {}).get("run_id", "")
+        record = known.get((name, run_id)) if run_id else last.get(name)
+        if record:
+            pages[name] = record
+        else:
+            left_out.append(name)
+    return pages, left_out
+
+
+def _read(path: Path):
+    try:
+        return nbformat.read(path, as_version=4)
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise StudyError(
+            f"book/runs/{path.parent.name}/{path.name} is not a notebook ({reason}). "
+            "Way out: delete it, or restore it with git"
+        ) from None
+
+
+def _toc(book: Path, pages: list[str]) -> str:
+    """_toc.yml: parts in the order of the book, runs under their experiment's page."""
+    there = {path.stem for path in book.glob("*.md")} - {"index", "README"}
+    others = sorted(there - {*FRONT, *BACK})
+    chapters = []
+    for name in [*(page for page in FRONT if page in there), *others]:
+        chapter: dict = {"file": name}
+        runs = [page for page in pages if _home(page) == name]
+        if runs:
+            chapter["sections"] = [{"file": page} for page in runs]
+        chapters.append(chapter)
+    placed = {
+        run["file"] for chapter in chapters for run in chapter.get("sections", [])
+    }
+    loose = [{"file": page} for page in pages if page not in placed]
+    back = [{"file": name} for name in BACK if name in there]
+    parts = [
+        {"caption": caption, "chapters": files}
+        for caption, files in (
+            ("The study", chapters),
+            ("Runs", loose),
+            ("Back matter", back),
+        )
+        if files
+    ]
+    toc = {"format": "jb-book", "root": "index", "parts": parts}
+    return (
+        "# Written by selfspec (study/pages.py) from the pages that exist; paths are\n"
+        "# relative to book/, where a link to this file stands.\n"
+        + yaml.safe_dump(toc, sort_keys=False)
+    )
+
+
+def _home(page: str) -> str:
+    experiment = page.rsplit("/", 1)[-1].rsplit("-", 1)[0]
+    return HOME.get(experiment, "")
+
+
+def _reference(root: Path) -> list[dict[str, str]]:
+    path = root / REFERENCE
+    if not path.is_file():
+        return []
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _json(found: dict) -> str:
+    return json.dumps(found, indent=1, sort_keys=True)
+
+
+def _replace(folder: Path, texts: dict[str, str]) -> list[Path]:
+    """Make `folder` hold exactly these files; what is in it already is not touched."""
+    changed = []
+    for name, text in sorted(texts.items()):
+        if name.endswith(".md"):
+            text = f"{fragments.GENERATED}\n\n{text}"
+        if _put(folder / name, text + "\n"):
+            changed.append(folder / name)
+    wanted = {folder / name for name in texts}
+    for path in sorted(folder.rglob("*"), reverse=True):  # files before their folder
+        if path.is_file() and path not in wanted:
+            path.unlink()
+            changed.append(path)
+        elif path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+    return changed
+
+
+def _put(path: Path, text: str) -> bool:
+    """Write `text` unless the file holds it already; True if it was written."""
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return False
+    write_atomic(path, text)
+    return True

@@ -1,0 +1,130 @@
+"""Show how far a run is, from outside the process that measures.
+
+The notebook measures in a kernel of its own, whose output is only seen at the end. It
+notes its progress in the run's marker file (results.py); this file reads that once a
+second: a bar with the time left on a terminal, else a line now and then.
+
+    with watching(Path("results/apple-m3/qwen3-4b/.naive-sweep.unfinished.json")):
+        run_the_notebook()
+"""
+
+import json
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+from tqdm import tqdm
+
+POLL_SECONDS = 1.0
+LINE_SECONDS = 30.0
+
+
+@contextmanager
+def watching(marker: Path | None, *, stream=None, poll_seconds: float = POLL_SECONDS):
+    """Follow `marker` until the block ends; None follows nothing.
+
+    Args:
+        marker: JSON with "done" and "total"; need not exist yet, may vanish.
+        stream: where to show it, standard error if not given.
+    """
+    if marker is None:
+        yield
+        return
+    stream = stream or sys.stderr
+    show = _Bar(stream) if stream.isatty() else _Lines(stream)
+    stop = threading.Event()
+
+    def follow():
+        while not stop.wait(poll_seconds):
+            show.update(read_marker(marker))
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+        show.complete = True
+    finally:
+        stop.set()
+        thread.join()
+        show.close()
+
+
+def read_marker(path: Path) -> tuple[int, int] | None:
+    """(done, total) of an unfinished run; None when it says nothing (yet)."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return int(data["done"]), int(data["total"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def time_left(seconds: float, done: int, total: int) -> str:
+    """'about 3 min left' from what `done` steps took; '' before the first step."""
+    if done <= 0 or total <= done:
+        return ""
+    left = seconds * (total - done) / done
+    if left < 90:
+        return f"about {max(1, round(left))} s left"
+    return f"about {round(left / 60)} min left"
+
+
+class _Bar:
+    """A tqdm bar; it starts where a resumed run starts, so the rate is this run's own."""
+
+    complete = False
+
+    def __init__(self, stream):
+        self.stream, self.bar = stream, None
+
+    def update(self, state):
+        if state is None:
+            return
+        done, total = state
+        if self.bar is None:
+            self.bar = tqdm(
+                total=total,
+                initial=done,
+                desc="measuring",
+                unit=" pairs",
+                file=self.stream,
+                disable=False,  # the kernel's TQDM_DISABLE is not for this bar
+            )
+        self.bar.total = total
+        self.bar.n = max(done, self.bar.n)
+        self.bar.refresh()
+
+    def close(self):
+        if self.bar is not None:
+            if self.complete:  # the marker goes with the last pair, often unseen
+                self.bar.n = self.bar.total
+            self.bar.close()
+
+
+class _Lines:
+    """A line every half minute, for logs."""
+
+    complete = False
+
+    def __init__(self, stream):
+        self.stream = stream
+        self.began = self.last = None
+        self.at_start = 0
+
+    def update(self, state):
+        if state is None:
+            return
+        now = time.monotonic()
+        done, total = state
+        if self.began is None:
+            self.began, self.at_start = now, done
+        elif now - self.last < LINE_SECONDS or done == self.at_start:
+            return
+        self.last = now
+        left = time_left(now - self.began, done - self.at_start, total - self.at_start)
+        text = f"measured {done} of {total} pairs" + (f", {left}" if left else "")
+        print(text, file=self.stream, flush=True)
+
+    def close(self):
+        pass

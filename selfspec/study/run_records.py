@@ -1,0 +1,136 @@
+"""Every finished run that results/ holds, as the pages need it. Knows no Markdown.
+
+A record is one run: who measured (machine, model), how much (size), the facts of its
+provenance and its table, one line a configuration. Of several runs of the same
+experiment and size on one machine the latest counts. Needs no MLX.
+
+    for record in latest(collect(root)):
+        record.model_name, record.best["speedup"], record.count("faster")
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from selfspec.study import sweep_summary
+from selfspec.study.results import RESULTS, read_provenance
+
+SIZES = ("paper", "default", "smoke")  # the largest first
+DEVICES = {"metal": "Metal GPU", "cpu": "CPU", "cuda": "CUDA GPU"}
+DRIFT_BOUND = 0.05  # DESIGN: a baseline that moved more is flagged
+
+
+@dataclass(frozen=True)
+class Record:
+    """One finished run; `table` is sweep_summary's, one line a configuration."""
+
+    machine: str
+    model: str
+    experiment: str
+    run_id: str
+    facts: dict[str, Any]
+    rows: pd.DataFrame
+    table: pd.DataFrame
+
+    @property
+    def size(self) -> str:
+        return self.facts["size"]
+
+    @property
+    def date(self) -> str:
+        """The day, as YYYY-MM-DD."""
+        return self.facts["date"][:10]
+
+    @property
+    def page(self) -> str:
+        """Where the run's page stands below book/, without its ending."""
+        return f"runs/{self.machine}--{self.model}/{self.experiment}-{self.size}"
+
+    @property
+    def model_name(self) -> str:
+        return self.facts["model"]["name"]
+
+    @property
+    def device(self) -> str:
+        return self.facts["machine"]["device"]
+
+    @property
+    def machine_name(self) -> str:
+        """Chip, memory and device in words; a CPU run always says so."""
+        machine = self.facts["machine"]
+        chip, memory = machine["chip"], machine["memory_gb"]
+        cores = "" if chip.startswith("Apple") else f"{machine['cores']} cores, "
+        return f"{chip} ({cores}{memory} GB, {DEVICES.get(self.device, self.device)})"
+
+    @property
+    def best(self) -> pd.Series:
+        return sweep_summary.best(self.table)
+
+    @property
+    def worst(self) -> pd.Series:
+        return sweep_summary.worst(self.table)
+
+    def count(self, verdict: str) -> int:
+        """How many configurations ended faster, slower or with no difference."""
+        return int((self.table["verdict"] == verdict).sum())
+
+    @property
+    def drifted(self) -> bool:
+        return abs(self.facts.get("drift") or 0.0) > DRIFT_BOUND
+
+    @property
+    def rank(self) -> tuple:
+        """Sorts the largest size first, then the latest."""
+        order = SIZES.index(self.size) if self.size in SIZES else len(SIZES)
+        return (-order, self.facts["date"], self.run_id)
+
+
+def collect(root: Path) -> list[Record]:
+    """All finished runs below root/results, by page and then by date.
+
+    Raises:
+        ResultsError: a results file that cannot be read.
+    """
+    records = []
+    for place in sorted((root / RESULTS).glob("*/*/provenance.json")):
+        for run_id, facts in read_provenance(place.parent).items():
+            if facts.get("finished"):
+                record = _record(place.parent, run_id, facts)
+                records += [record] if record else []
+    return sorted(
+        records, key=lambda record: (record.page, record.facts["date"], record.run_id)
+    )
+
+
+def _record(folder: Path, run_id: str, facts: dict) -> Record | None:
+    """The run with its rows; None when they are gone."""
+    rows = sweep_summary.load_rows(folder / f"{facts['experiment']}.csv", run_id)
+    table = pd.DataFrame() if rows.empty else sweep_summary.summarise(rows)
+    if table.empty:
+        return None
+    return Record(
+        machine=folder.parent.name,
+        model=folder.name,
+        experiment=facts["experiment"],
+        run_id=run_id,
+        facts=facts,
+        rows=rows,
+        table=table,
+    )
+
+
+def latest(records: list[Record]) -> list[Record]:
+    """Of several runs of one experiment and size on one machine the last."""
+    return list({record.page: record for record in records}.values())
+
+
+def headlines(records: list[Record]) -> list[Record]:
+    """Of each machine, model and experiment the run of the largest size."""
+    chosen: dict[tuple, Record] = {}
+    for record in records:
+        key = (record.machine, record.model, record.experiment)
+        if key not in chosen or chosen[key].rank < record.rank:
+            chosen[key] = record
+    return list(chosen.values())
