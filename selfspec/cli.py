@@ -1,0 +1,119 @@
+"""The `selfspec` command: the library raises, this prints one line and an exit code.
+
+selfspec study --model smollm2-135m --size smoke
+selfspec book
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from selfspec import __version__
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, from which `--help` and the book's page are made."""
+    top = argparse.ArgumentParser(
+        prog="selfspec",
+        description="Does self-speculative decoding pay on this machine? Measure it.",
+    )
+    top.add_argument("--version", action="version", version=f"selfspec {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    study = commands.add_parser(
+        "study",
+        help="measure an experiment on a model and add its page to the book",
+        description="Measure an experiment on a model and add its page to the book. "
+        "An interrupted run goes on where it stopped when the same command is repeated.",
+    )
+    which = study.add_mutually_exclusive_group()
+    which.add_argument(
+        "--model",
+        default="smollm2-135m",
+        help="smollm2-135m (fetched for you), a hub name (owner/name) or a folder",
+    )
+    which.add_argument(
+        "--preset",
+        choices=["post"],
+        help="post: the two models of the June 2026 post, 24 configurations (on a Mac)",
+    )
+    study.add_argument(
+        "--size",
+        choices=["smoke", "default", "paper"],
+        help="how much is measured (default: default; with --preset: paper)",
+    )
+    study.add_argument(
+        "--experiment",
+        choices=["naive-sweep"],
+        default="naive-sweep",
+        help="which experiment (default: naive-sweep)",
+    )
+    study.add_argument("--prompts", default="", help="your own prompts: JSONL or text")
+    study.set_defaults(run=_study)
+
+    book = commands.add_parser(
+        "book",
+        help="build the book from the results at hand",
+        description="Build the book from the results at hand; needs no model and no Mac.",
+    )
+    book.add_argument("--clean", action="store_true", help="build every page anew")
+    book.set_defaults(run=_book)
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    arguments = parser().parse_args(argv)
+    from selfspec.models.errors import ModelError
+    from selfspec.study.errors import StudyError
+    from selfspec.study.prompt_set import PromptError
+    from selfspec.study.results import ResultsError
+
+    known = (ModelError, StudyError, ResultsError, PromptError)
+    try:
+        return arguments.run(arguments)
+    except KeyboardInterrupt:
+        _say("stopped; what was measured is kept: the same command goes on from there")
+        return EXIT_INTERRUPTED
+    except known as error:
+        _say(str(error))
+    return EXIT_ERROR
+
+
+def _study(arguments) -> int:
+    from selfspec import blas
+    from selfspec.study import reference, study
+
+    if blas.problem():
+        _say(blas.problem())
+    root = reference.find_root()
+    extra = {}
+    if arguments.prompts:
+        extra["prompts_file"] = str(Path(arguments.prompts).resolve())
+    options = {"root": root, "experiment": arguments.experiment, "parameters": extra}
+    if arguments.preset:
+        size = arguments.size or "paper"
+        done = study.run_preset(arguments.preset, size=size, **options)
+    else:
+        size = arguments.size or "default"
+        done = [study.run_study(arguments.model, size=size, **options)]
+    for page in done:
+        print(f"page: {page.relative_to(root)}")
+    print("next: selfspec book")
+    return 0
+
+
+def _book(arguments) -> int:
+    from selfspec.study import book_build, reference
+
+    root = reference.find_root()
+    index = book_build.build_book(root, clean=arguments.clean)
+    print(f"open {index.relative_to(root)}")
+    return 0
+
+
+def _say(line: str) -> None:
+    print(f"selfspec: {line}", file=sys.stderr)

@@ -1,0 +1,98 @@
+"""Run an experiment on a model and put its page into the book.
+
+run_study("smollm2-135m", size="smoke", root=Path("."))
+run_preset("post", size="paper", root=Path("."))
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from selfspec import models
+from selfspec.study import pages, provenance, runner
+from selfspec.study.errors import StudyError
+from selfspec.study.results import RESULTS
+
+EXPERIMENTS = {"naive-sweep": "Naive layer skip"}  # experiment -> title of its pages
+SIZES = ("smoke", "default", "paper")
+PRESETS = {
+    # the pair that the post measured on a Mac, in MLX's 4-bit conversions
+    "post": (
+        "mlx-community/Qwen3-4B-4bit",
+        "mlx-community/Meta-Llama-3.1-8B-Instruct-4bit",
+    )
+}
+
+
+def run_study(
+    model: str,
+    *,
+    size: str,
+    root: Path,
+    experiment: str = "naive-sweep",
+    parameters: Mapping[str, Any] | None = None,
+) -> Path:
+    """Measure one experiment on one model; its page and rows are in place afterwards.
+
+    Args:
+        model: alias, hub name or folder.
+        size: smoke, default or paper.
+        root: the study's folder.
+        parameters: further parameters of the experiment's notebook.
+
+    Returns:
+        The page, below book/runs.
+
+    Raises:
+        StudyError, ModelError, ResultsError: one line each.
+    """
+    if experiment not in EXPERIMENTS:
+        raise StudyError(
+            f"no experiment {experiment!r}. Way out: one of {', '.join(EXPERIMENTS)}"
+        )
+    if size not in SIZES:
+        raise StudyError(f"no size {size!r}. Way out: one of {', '.join(SIZES)}")
+    source = _source(model)
+    facts = provenance.machine()
+    machine = provenance.machine_slug(facts)
+    page = runner.run_notebook(
+        root / "notebooks" / f"{experiment}.ipynb",
+        {"model": _absolute(model), "size": size, **(parameters or {})},
+        page=runner.page_path(root, machine, source.slug, experiment, size),
+        label=f"{machine}--{source.slug}--{size}",
+        title=f"{EXPERIMENTS[experiment]}: {source.name} on {facts['chip']} ({size})",
+        progress=root
+        / RESULTS
+        / machine
+        / source.slug
+        / f".{experiment}.unfinished.json",
+        cwd=root,
+    )
+    pages.write(root)
+    return page
+
+
+def run_preset(preset: str, *, size: str, root: Path, **options: Any) -> list[Path]:
+    """`run_study` for each model of a preset.
+
+    Raises:
+        StudyError: unknown preset, or what run_study raises.
+    """
+    if preset not in PRESETS:
+        raise StudyError(f"no preset {preset!r}. Way out: one of {', '.join(PRESETS)}")
+    return [run_study(m, size=size, root=root, **options) for m in PRESETS[preset]]
+
+
+def _source(model: str) -> models.ModelSource:
+    """What the model is; loading it here gives a bad name its one line early."""
+    source = models.load(model).source
+    mx.clear_cache()
+    return source
+
+
+def _absolute(model: str) -> str:
+    """A folder as the notebook finds it, wherever it runs; other names as they are."""
+    path = Path(model).expanduser()
+    return str(path.resolve()) if path.is_dir() else model
