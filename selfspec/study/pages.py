@@ -9,7 +9,6 @@ Sphinx then rebuilds what depends on it and nothing else.
     written.left_out        # run pages whose results are gone
 """
 
-import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +16,10 @@ from pathlib import Path
 import nbformat
 import yaml
 
-from selfspec.study import fragments, page_check, run_records, values
+from selfspec.study import fragments, page_check, reference, run_records, values
 from selfspec.study.errors import StudyError
 from selfspec.study.results import RESULTS, write_atomic
 
-REFERENCE = RESULTS / "reference" / "naive-layer-skip-post.csv"
 # The order of the book. A page that is not named here still gets in, before the end.
 FRONT = ("method", "naive-sweep")
 BACK = ("references",)
@@ -58,7 +56,7 @@ def write(root: Path) -> Written:
     texts = {
         "answer.md": fragments.answer(records),
         "naive-sweep-runs.md": fragments.runs_table(records, pages),
-        "values.json": _json(values.values(records, _reference(root))),
+        "values.json": _json(values.values(records, reference.post(root))),
     }
     for page, record in pages.items():
         folder = f"../../../{RESULTS}/{record.machine}/{record.model}"
@@ -139,14 +137,6 @@ def _toc(book: Path, pages: list[str]) -> str:
 def _home(page: str) -> str:
     experiment = page.rsplit("/", 1)[-1].rsplit("-", 1)[0]
     return HOME.get(experiment, "")
-
-
-def _reference(root: Path) -> list[dict[str, str]]:
-    path = root / REFERENCE
-    if not path.is_file():
-        return []
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def _json(found: dict) -> str:

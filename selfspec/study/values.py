@@ -4,12 +4,15 @@ Keys are cpu.naive-sweep.best_speedup (the largest run on such a device), or wit
 machine, model and size spelled out, or post.* for the figures of the post. A device
 that nobody has measured has its keys too, with the value None: "not yet measured".
 
-    values(collect(root), reference)["metal.naive-sweep.best_speedup"]   # None so far
+    found = values(latest(collect(root)), reference.post(root))
+    found["metal.naive-sweep.best_speedup"]      # None so far
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+import pandas as pd
 
 from selfspec.study.run_records import DEVICES, Record, headlines
 
@@ -24,13 +27,11 @@ FIELDS = (
 ).split()
 
 
-def values(
-    records: Sequence[Record], reference: Sequence[Mapping[str, str]]
-) -> dict[str, Any]:
+def values(records: Sequence[Record], post: pd.DataFrame) -> dict[str, Any]:
     """Every key and its value, rounded to six digits; None where nothing is measured.
 
     Args:
-        reference: rows of results/reference/naive-layer-skip-post.csv.
+        post: of reference.post().
     """
     found: dict[str, Any] = {"runs": len(records)}
     for device in DEVICES:
@@ -47,7 +48,7 @@ def values(
     for record in records:
         place = f"{record.machine}/{record.model}/{record.experiment}/{record.size}"
         found |= {f"{place}.{key}": value for key, value in of_run(record).items()}
-    return found | of_post(reference)
+    return found | of_post(post)
 
 
 def of_run(record: Record) -> dict[str, Any]:
@@ -87,46 +88,35 @@ def of_run(record: Record) -> dict[str, Any]:
     return {key: plain(figures[key]) for key in FIELDS}
 
 
-def of_post(reference: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def of_post(post: pd.DataFrame) -> dict[str, Any]:
     """The post's figures, and what the identity says must be true of them.
 
-    `rest` is v + o in plain steps, from S = (1 + A) / (c D + v + o) with c taken as the
-    share of layers that the draft keeps: what a round cost beyond its drafting.
+    `rest` is v + o in plain steps: what a round cost beyond its drafting.
+
+    Args:
+        post: of reference.post().
     """
-    numbers = [
-        {
-            "model": row["model"],
-            "speedup": float(row["speedup"]),
-            "skip_fraction": float(row["skip_fraction"]),
-            "drafted": float(row["num_draft_tokens"] or "nan"),
-            "acceptance": float(row["acceptance_rate"] or "nan"),
-        }
-        for row in reference
-    ]
-    found: dict[str, Any] = {}
-    whole = [row for row in numbers if not math.isnan(row["drafted"])]
-    if not whole:
-        return found
+    whole = post[post["round_remainder"].notna()]
     ends = {
-        "best": max(whole, key=lambda row: row["speedup"]),
-        "worst": min(whole, key=lambda row: row["speedup"]),
+        "best": whole.loc[whole["speedup"].idxmax()],
+        "worst": whole.loc[whole["speedup"].idxmin()],
     }
+    found: dict[str, Any] = {}
     for name, row in ends.items():
-        accepted = row["acceptance"] * row["drafted"]
-        drafting = (1 - row["skip_fraction"]) * row["drafted"]
         found |= {
             f"post.{name}_speedup": plain(row["speedup"]),
             f"post.{name}_skip_percent": plain(100 * row["skip_fraction"]),
-            f"post.{name}_num_draft_tokens": int(row["drafted"]),
-            f"post.{name}_acceptance_percent": plain(100 * row["acceptance"]),
-            f"post.{name}_rest": plain((1 + accepted) / row["speedup"] - drafting),
+            f"post.{name}_num_draft_tokens": int(row["num_draft_tokens"]),
+            f"post.{name}_acceptance_percent": plain(100 * row["acceptance_rate"]),
+            f"post.{name}_cost_ratio": plain(row["cost_ratio"]),
+            f"post.{name}_rest": plain(row["round_remainder"]),
         }
-    others = [row for row in numbers if row["model"] != ends["best"]["model"]]
-    if others:
-        top = max(others, key=lambda row: row["speedup"])
-        found["post.other_model_best_speedup"] = plain(top["speedup"])
-        found["post.other_model_best_skip_percent"] = plain(100 * top["skip_fraction"])
-    return found
+    others = post[post["model"] != ends["best"]["model"]]
+    top = others.loc[others["speedup"].idxmax()]
+    return found | {
+        "post.other_model_best_speedup": plain(top["speedup"]),
+        "post.other_model_best_skip_percent": plain(100 * top["skip_fraction"]),
+    }
 
 
 def plain(value: Any) -> Any:
