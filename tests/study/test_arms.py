@@ -1,0 +1,69 @@
+"""The timed arms: same greedy text, rounds recovered from mlx-lm's flags."""
+
+import mlx.core as mx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mlx_lm.generate import generate_step
+
+import selfspec
+from selfspec.decoding import SkipDraft, shorter_list_model
+from selfspec.study import arms
+from tests.tiny import save_tiny_model
+
+PROMPT = list(range(40, 64))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return selfspec.load(save_tiny_model(tmp_path_factory.mktemp("m") / "tiny")).model
+
+
+def plain_text(model, count):
+    steps = generate_step(mx.array(PROMPT), model, max_tokens=count)
+    return [int(token) for token, _ in steps]
+
+
+def test_plain_emits_mlx_lms_own_text(model):
+    out = arms.plain(model, PROMPT, num_tokens=20)
+    assert list(out.tokens) == plain_text(model, 20)
+    assert out.decode_tokens == 19 and out.rounds == ()
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_the_posts_arm_is_lossless_and_its_rounds_add_up(model, length):
+    draft = shorter_list_model(model, SkipDraft.middle(6, 0.3))
+    out = arms.shorter_list(
+        model, draft, PROMPT, num_draft_tokens=length, num_tokens=40
+    )
+    assert list(out.tokens) == plain_text(model, 40)
+    accepted = sum(a for _, a in out.rounds)
+    assert accepted + len(out.rounds) in (40, 41)  # a last round may have no bonus
+    assert 0 < accepted < sum(d for d, _ in out.rounds)
+    assert out.decode_tokens == 40 - (out.rounds[0][1] + 1)
+
+
+def test_both_arms_stop_at_the_same_eos(model):
+    text = plain_text(model, 40)
+    eos = text[11]
+    first = text.index(eos)
+    draft = shorter_list_model(model, SkipDraft.middle(6, 0.3))
+    plain = arms.plain(model, PROMPT, num_tokens=40, eos=[eos])
+    post = arms.shorter_list(
+        model, draft, PROMPT, num_draft_tokens=3, num_tokens=40, eos=[eos]
+    )
+    assert list(plain.tokens) == list(post.tokens) == text[: first + 1]
+
+
+@given(st.data(), st.integers(1, 6), st.integers(1, 60))
+def test_rounds_are_recovered_from_any_run_of_the_loop(data, length, num_tokens):
+    """Play mlx-lm's loop with made-up acceptances and read the rounds back."""
+    flags, expected = [], []
+    while len(flags) < num_tokens:
+        drafted = min(length, num_tokens - len(flags))
+        accepted = data.draw(st.integers(0, drafted))
+        expected.append((drafted, accepted))
+        flags += [True] * accepted
+        if len(flags) < num_tokens:
+            flags.append(False)
+    assert arms.rounds_of(flags, length, num_tokens) == tuple(expected)
