@@ -77,11 +77,10 @@ def runs_table(records: Sequence[Record], pages: Container[str]) -> str:
     head = (
         "machine",
         "model",
-        "size",
-        "date",
+        "run",
         "best S",
         "predicted S",
-        "skipped, draft tokens",
+        "skipped, drafted",
         "acceptance",
         "faster / same / slower",
         "lossless",
@@ -94,8 +93,7 @@ def runs_table(records: Sequence[Record], pages: Container[str]) -> str:
             (
                 record.machine_name + (" (drifted)" if record.drifted else ""),
                 record.model_name,
-                size if record.page in pages else record.size,
-                record.date,
+                (size if record.page in pages else record.size) + f", {record.date}",
                 f"{best['speedup']:.2f}{interval(best)}",
                 f"{best['predicted_speedup']:.2f}",
                 f"{best['skip_fraction']:.0%}, {int(best['num_draft_tokens'])}",

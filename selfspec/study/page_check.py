@@ -14,6 +14,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # A path below a folder that only exists on one machine. The lookbehind keeps out URLs
 # (https://host/home/x) and relative paths (./home/x).
@@ -39,7 +40,21 @@ _COMMON = {
         "build",
     ),
 }
+TITLE_ID = "title"  # of the cell that page_finish adds to a template without heading
 _WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def named_cells(notebook) -> Iterator[tuple[str, Any]]:
+    """Each cell with the name its author knows it by: 'cell 3' as in the template."""
+    number = 0
+    for cell in notebook.cells:
+        if "injected-parameters" in cell.metadata.get("tags", []):
+            yield "the cell of injected parameters", cell
+        elif cell.get("id") == TITLE_ID:
+            yield "the title", cell
+        else:
+            number += 1
+            yield f"cell {number}", cell
 
 
 def failures(notebook) -> list[str]:
@@ -51,13 +66,13 @@ def failures(notebook) -> list[str]:
     found = []
     if notebook.metadata.get("papermill", {}).get("exception"):
         found.append("papermill marked the run as failed")
-    for number, cell in _code_cells(notebook):
+    for name, cell in _code_cells(notebook):
         if cell.source.strip() and cell.get("execution_count") is None:
-            found.append(f"cell {number} was not run (no execution count)")
+            found.append(f"{name} was not run (no execution count)")
         if cell.metadata.get("papermill", {}).get("exception"):
-            found.append(f"cell {number} is marked as failed by papermill")
+            found.append(f"{name} is marked as failed by papermill")
         found += [
-            f"cell {number} ended in an error: {output.ename}: {output.evalue}"
+            f"{name} ended in an error: {output.ename}: {output.evalue}"
             for output in cell.get("outputs", [])
             if output.output_type == "error"
         ]
@@ -67,15 +82,15 @@ def failures(notebook) -> list[str]:
 def problems(notebook) -> list[str]:
     """Everything that keeps an executed notebook out of the book, one line each."""
     found = failures(notebook)
-    for number, cell in _code_cells(notebook):
+    for name, cell in _code_cells(notebook):
         for output in cell.get("outputs", []):
             if output.get("name") == "stderr":
-                found.append(f"cell {number} holds text that went to stderr")
+                found.append(f"{name} holds text that went to stderr")
             for text in _texts(output):
-                found += [f"cell {number} {what}" for what in noise(text)]
-    for number, cell in enumerate(notebook.cells, start=1):
+                found += [f"{name} {what}" for what in noise(text)]
+    for name, cell in named_cells(notebook):
         for text in _all_texts(cell):
-            found += [f"cell {number} shows {leak!r}" for leak in leaks(text)]
+            found += [f"{name} shows {leak!r}" for leak in leaks(text)]
     for text in _strings(notebook.metadata):
         found += [f"the notebook's metadata hold {leak!r}" for leak in leaks(text)]
     return list(dict.fromkeys(found))
@@ -137,9 +152,7 @@ def _own_names() -> list[str]:
 
 def _code_cells(notebook):
     return [
-        (number, cell)
-        for number, cell in enumerate(notebook.cells, start=1)
-        if cell.cell_type == "code"
+        (name, cell) for name, cell in named_cells(notebook) if cell.cell_type == "code"
     ]
 
 

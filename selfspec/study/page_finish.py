@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 import nbformat
 
+from selfspec.study import page_check
 from selfspec.study.errors import StudyError
 
 SVG = "image/svg+xml"
@@ -54,10 +55,10 @@ def dress(
     Raises:
         StudyError: a figure without alt text, or two figures in one cell.
     """
-    for number, cell in enumerate(notebook.cells, start=1):
+    for place, cell in page_check.named_cells(notebook):
         if cell.cell_type == "code":
             _clean_outputs(cell)
-            _describe_figure(cell, number, label, data)
+            _describe_figure(cell, place, label, data)
         _clean_metadata(cell)
     _rename_labels(notebook, label)
     _set_title(notebook, title, intro)
@@ -84,7 +85,7 @@ def _clean_outputs(cell) -> None:
     cell.outputs = kept
 
 
-def _describe_figure(cell, number: int, label: str, data) -> None:
+def _describe_figure(cell, place: str, label: str, data) -> None:
     """Move what the figure says of itself to where myst-nb looks for it."""
     said = [
         output.metadata.pop("selfspec")
@@ -101,12 +102,12 @@ def _describe_figure(cell, number: int, label: str, data) -> None:
         return
     if len(pictures) > 1:
         raise StudyError(
-            f"cell {number} shows {len(pictures)} figures and a page can describe one "
+            f"{place} shows {len(pictures)} figures and a page can describe one "
             "a cell. Way out: give each figure a cell of its own"
         )
     if not said or not said[0].get("alt"):
         raise StudyError(
-            f"the figure in cell {number} has no alt text. Way out: display it with "
+            f"the figure in {place} has no alt text. Way out: display it with "
             'metadata={"selfspec": {"name": ..., "alt": ..., "caption": ...}}'
         )
     [what] = said
@@ -123,7 +124,7 @@ def _describe_figure(cell, number: int, label: str, data) -> None:
     mystnb["figure"] = {
         **mystnb.get("figure", {}),
         "caption": caption.strip(),
-        "name": f"{what.get('name', f'figure-{number}')}-{label}",
+        "name": f"{what.get('name', f'figure-{cell.id}')}-{label}",
     }
 
 
@@ -169,5 +170,5 @@ def _set_title(notebook, title: str, intro: str) -> None:
         if cell.cell_type == "markdown" and heading.search(cell.source):
             cell.source = heading.sub(lambda _: below, cell.source, count=1)
             return
-    first = nbformat.v4.new_markdown_cell(below, id="title")
+    first = nbformat.v4.new_markdown_cell(below, id=page_check.TITLE_ID)
     notebook.cells.insert(0, first)

@@ -73,11 +73,11 @@ def run_notebook(
     cwd = (cwd or Path.cwd()).resolve()
     progress = progress and progress.absolute()
     plain = {name: plain_value(name, value) for name, value in parameters.items()}
-    check_template(template, plain)
+    first = check_template(template, plain)
     title = _own_title(page, title, label)
     with tempfile.TemporaryDirectory(prefix="selfspec-") as scratch:
         with watching(progress):
-            notebook = _execute(template, plain, Path(scratch), cwd)
+            notebook = _execute(template, plain, Path(scratch), cwd, first)
     complaints = page_check.failures(notebook)
     run_id = _run_id(notebook)
     page_finish.dress(
@@ -103,8 +103,11 @@ def run_notebook(
     return page
 
 
-def check_template(template: Path, parameters: Mapping[str, Any]) -> None:
+def check_template(template: Path, parameters: Mapping[str, Any]) -> int:
     """Refuse a template that papermill would run wrongly without a word.
+
+    Returns:
+        Which cell is the `parameters` cell, counted from 0.
 
     Raises:
         StudyError: not a notebook, no kernel named, not exactly one `parameters` cell,
@@ -124,8 +127,8 @@ def check_template(template: Path, parameters: Mapping[str, Any]) -> None:
             "Way out: restore it with git"
         ) from None
     tagged = [
-        cell
-        for cell in notebook.cells
+        index
+        for index, cell in enumerate(notebook.cells)
         if cell.cell_type == "code" and "parameters" in cell.metadata.get("tags", [])
     ]
     if len(tagged) != 1:
@@ -147,6 +150,7 @@ def check_template(template: Path, parameters: Mapping[str, Any]) -> None:
             f"{template.name} has no parameter {', '.join(unknown)}. "
             f"Way out: use one of {', '.join(sorted(known)) or '(it has none)'}"
         )
+    return tagged[0]
 
 
 def plain_value(name: str, value: Any) -> Any:
@@ -178,7 +182,7 @@ def plain_value(name: str, value: Any) -> Any:
     )
 
 
-def _execute(template: Path, parameters: dict, scratch: Path, cwd: Path):
+def _execute(template: Path, parameters: dict, scratch: Path, cwd: Path, first: int):
     """Run the template in a fresh kernel of this very interpreter."""
     import papermill
     from jupyter_client.manager import AsyncKernelManager
@@ -206,9 +210,9 @@ def _execute(template: Path, parameters: dict, scratch: Path, cwd: Path):
             )
     except PapermillExecutionError as error:
         what = f"{error.ename}: {_first_line(error.evalue)}".rstrip(": ")
-        raise StudyError(
-            f"{template.name} stopped in cell {error.cell_index + 1}: {what}"
-        ) from None
+        injected = bool(parameters) and error.cell_index > first
+        number = error.cell_index + 1 - injected  # as the template counts
+        raise StudyError(f"{template.name} stopped in cell {number}: {what}") from None
     except (DeadKernelError, RuntimeError) as error:
         raise StudyError(
             f"the Python that runs {template.name} died ({_first_line(error)}), perhaps "
