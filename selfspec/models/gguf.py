@@ -6,11 +6,14 @@ GGUF stores the rows of the query and key projections interleaved, which is what
 `rope_traditional=True` expects: the rows stay where they are. Knows nothing of where
 the file came from, nor of text.
 
-    weights, metadata = gguf.read(path)
+    weights, metadata, stored_as = gguf.read(path)
     model = gguf.build_llama(weights, metadata, dtype=mx.float32, packed=False)
 """
 
+import math
 import struct
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import mlx.core as mx
@@ -31,7 +34,15 @@ TYPE_NAMES = {
     **{26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 30: "BF16", 34: "TQ1_0"},
     **{35: "TQ2_0", 39: "MXFP4"},
 }
-SUPPORTED_TYPES = ("F32", "F16", "Q4_0", "Q4_1", "Q8_0")
+# those MLX keeps as they are -> (bytes, weights) of one stored piece
+SUPPORTED_TYPES = {
+    "F32": (4, 1),
+    "F16": (2, 1),
+    "Q4_0": (18, 32),
+    "Q4_1": (20, 32),
+    "Q8_0": (34, 32),
+}
+ALIGNMENT = 32  # where the data begins, in bytes
 
 # the header's scalar value types, as struct letters; 8 is a string, 9 an array
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?"}
@@ -88,62 +99,97 @@ class _Header:
             self.number(_SCALARS[value_type])
 
 
-def tensor_types(path: Path) -> dict[str, str]:
-    """Name of every tensor in the file -> how it is stored, e.g. "Q4_1"."""
-    path = Path(path)
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor's entry in the header; `offset` counts from where the data begins."""
+
+    stored_as: str
+    num_weights: int
+    offset: int
+
+
+def tensors(path: Path) -> tuple[dict[str, Tensor], int]:
+    """The header's tensors by name, and the byte at which their data begins."""
     with open(path, "rb") as stream:
         header = _Header(stream)
         try:
             if header.take(4) != MAGIC:
-                raise ModelError(f"{path.name} is not a GGUF file")
+                raise ModelError(
+                    f"{path.name} is not a GGUF file. Way out: fetch it again"
+                )
             version = header.number("I")
             if version not in (2, 3):
                 raise ModelError(
-                    f"{path.name}: GGUF version {version} is not supported (2 or 3 is)"
+                    f"{path.name}: GGUF version {version} is not supported (2 and 3 "
+                    "are). Way out: the same model in MLX format from the hub"
                 )
             num_tensors, num_values = header.number("Q"), header.number("Q")
             for _ in range(num_values):
                 header.string()
                 header.skip_value(header.number("I"))
-            types = {}
+            found = {}
             for _ in range(num_tensors):
                 name = header.string()
-                header.take(8 * header.number("I"))  # the shape
-                number = header.number("I")
-                header.number("Q")  # where it begins
-                types[name] = TYPE_NAMES.get(number, f"type {number}")
+                shape = [header.number("Q") for _ in range(header.number("I"))]
+                number, offset = header.number("I"), header.number("Q")
+                stored_as = TYPE_NAMES.get(number, f"type {number}")
+                found[name] = Tensor(stored_as, math.prod(shape), offset)
         except (EOFError, KeyError, OverflowError, MemoryError):
-            raise ModelError(
-                f"{path.name}: the GGUF header is cut short or damaged. "
-                "Way out: fetch the file again"
-            ) from None
-    return types
+            raise _damaged(path) from None
+        return found, -(-stream.tell() // ALIGNMENT) * ALIGNMENT
 
 
-def read(path: Path) -> tuple[dict, dict]:
-    """Arrays under mlx-lm's names, and the file's metadata.
+def _damaged(path: Path) -> ModelError:
+    return ModelError(
+        f"{path.name}: the GGUF file is cut short or damaged. "
+        "Way out: fetch the file again"
+    )
+
+
+def read(path: Path) -> tuple[dict, dict, str]:
+    """Arrays under mlx-lm's names, the file's metadata, and how it is stored in words.
 
     Raises:
         ModelError: another architecture, a tensor this reader does not know, or a
             quantisation that MLX cannot keep as it is.
     """
     path = Path(path)
-    types = tensor_types(path)
-    refused = sorted(set(types.values()) - set(SUPPORTED_TYPES))
+    found, begin = tensors(path)
+    refused = sorted({t.stored_as for t in found.values()} - set(SUPPORTED_TYPES))
     if refused:
         raise ModelError(
             f"{path.name}: unsupported GGUF quantisation {', '.join(refused)} "
             f"(supported: {', '.join(SUPPORTED_TYPES)}). Way out: a Q4_1 or Q8_0 file, "
             "or the same model in MLX format from the hub"
         )
+    for tensor in found.values():  # MLX maps the file and would read past its end
+        num_bytes, num_weights = SUPPORTED_TYPES[tensor.stored_as]
+        size = tensor.num_weights // num_weights * num_bytes
+        if begin + tensor.offset + size > path.stat().st_size:
+            raise _damaged(path)
     arrays, metadata = mx.load(str(path), format="gguf", return_metadata=True)
     architecture = metadata.get("general.architecture")
-    if architecture != "llama":
+    scaling = metadata.get("llama.rope.scaling.type", "none")
+    if architecture != "llama" or scaling != "none":
+        what = f"rope scaling {scaling!r}" if architecture == "llama" else architecture
         raise ModelError(
-            f"{path.name}: GGUF architecture {architecture!r} is not supported "
-            "(llama is). Way out: the same model in MLX format from the hub"
+            f"{path.name}: GGUF architecture {what} is not supported (plain llama is). "
+            "Way out: the same model in MLX format from the hub"
         )
-    return {_mlx_name(name, path): array for name, array in arrays.items()}, metadata
+    weights = {_mlx_name(name, path): array for name, array in arrays.items()}
+    return weights, metadata, _in_words(found)
+
+
+def _in_words(found: dict[str, Tensor]) -> str:
+    """ "4-bit (GGUF Q4_1, some Q8_0; groups of 32)", most weights first."""
+    weights = Counter()
+    for tensor in found.values():
+        weights[tensor.stored_as] += tensor.num_weights
+    packed = [name for name, _ in weights.most_common() if name.startswith("Q")]
+    if not packed:
+        return weights.most_common(1)[0][0]
+    others = "".join(f", some {name}" for name in packed[1:])
+    return f"{packed[0][1]}-bit (GGUF {packed[0]}{others}; groups of {GROUP_SIZE})"
 
 
 def _mlx_name(name: str, path: Path) -> str:
@@ -232,13 +278,3 @@ def _bits(weights: dict, stem: str) -> int:
     columns = weights[f"{stem}.weight"].shape[-1]
     groups = weights[f"{stem}.scales"].shape[-1]
     return columns * 32 // (groups * GROUP_SIZE)
-
-
-def describe(path: Path) -> str:
-    """How the file stores its weights, in words: "4-bit (GGUF Q4_1, groups of 32)"."""
-    types = set(tensor_types(path).values())
-    packed = sorted(types & {"Q4_0", "Q4_1", "Q8_0"})
-    if not packed:
-        return " and ".join(sorted(types))
-    bits = "/".join(sorted({name[1] for name in packed}))
-    return f"{bits}-bit (GGUF {', '.join(packed)}, groups of {GROUP_SIZE})"

@@ -94,7 +94,9 @@ def explain(error: Exception, name: str) -> ModelError:
             "hf auth login"
         )
     if isinstance(error, errors.HFValidationError):
-        return ModelError(f"{name!r} is not a valid hub name (owner/name)")
+        return ModelError(
+            f"{name!r} is not a valid hub name. Way out: owner/name, as on its page"
+        )
     if isinstance(error, OSError) and error.errno in FULL_DISK:
         return ModelError(
             f"{name}: the disk of the hub's cache is full. Way out: free some space, "

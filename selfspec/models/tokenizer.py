@@ -33,6 +33,12 @@ def from_gguf(metadata: dict) -> TokenizerWrapper:
             "supported (gpt2 with smollm is). Way out: the same model in MLX format "
             "from the hub"
         )
+    add_bos = metadata.get("tokenizer.ggml.add_bos_token")
+    if add_bos is not None and add_bos.item():
+        raise ModelError(
+            "a GGUF tokenizer that puts bos before every text is not supported. "
+            "Way out: the same model in MLX format from the hub"
+        )
     tokens = metadata["tokenizer.ggml.tokens"]
     types = metadata["tokenizer.ggml.token_type"].tolist()
     merges = [tuple(line.split(" ")) for line in metadata["tokenizer.ggml.merges"]]

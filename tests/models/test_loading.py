@@ -10,7 +10,7 @@ from mlx_lm import stream_generate
 from mlx_lm.models import llama
 
 import selfspec
-from selfspec.models import device, gguf, loading, render_prompt
+from selfspec.models import device, gguf, loading, precision, render_prompt
 from selfspec.models import embedded as embedded_file
 from selfspec.models.embedded import SMOLLM2_135M
 
@@ -106,7 +106,7 @@ def test_packed_and_expanded_weights_agree(embedded, ids):
 
 def test_half_precision_holds_the_activations(embedded, ids):
     """What a GPU runs is half precision: nothing overflows, the tokens are the same."""
-    weights, metadata = gguf.read(embedded_file.cached_file(SMOLLM2_135M))
+    weights, metadata, _ = gguf.read(embedded_file.cached_file(SMOLLM2_135M))
     half = gguf.build_llama(weights, metadata, dtype=mx.float16, packed=False)
     theirs = half(mx.array([ids[:4]]))[0]
     assert theirs.dtype == mx.float16
@@ -126,7 +126,8 @@ def test_source_of_the_embedded_model(embedded):
     assert source.sha256 == SMOLLM2_135M.sha256
     assert (source.architecture, source.num_layers) == ("llama", 30)
     assert source.num_parameters == 134_515_008
-    assert "Q4_1" in source.quantisation
+    words = "4-bit (GGUF Q4_1, some Q8_0; groups of 32)"
+    assert source.quantisation.startswith(words)
     assert (
         selfspec.models.ModelSource.from_json(json.loads(json.dumps(source.to_json())))
         == source
@@ -152,6 +153,18 @@ def test_folder_loads_and_keeps_its_place_to_itself(model_folder, tmp_path):
     assert str(tmp_path) not in json.dumps(source.to_json())
     assert loaded.tokenizer.eos_token_ids == {257}
     assert logits(loaded.model, [1, 2, 3]).shape == (3, 320)
+
+
+def test_the_folder_one_stands_in_has_a_name(model_folder, monkeypatch):
+    monkeypatch.chdir(model_folder("here"))
+    assert selfspec.load(".").source.name == "here"
+
+
+def test_a_scale_that_cannot_be_written_out_is_refused(model_folder):
+    model = selfspec.load(model_folder(bits=4), packed=True).model
+    model.layers[0].mlp.up_proj.global_scale = mx.array(1.0)
+    with pytest.raises(selfspec.ModelError, match="tiny has weights .* packed=True"):
+        precision.expand(model, "tiny")
 
 
 def test_folder_named_like_the_alias_is_a_folder(

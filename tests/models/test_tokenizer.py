@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import selfspec
 from selfspec.models import encode_text, render_prompt
 
 AWKWARD = [
@@ -42,15 +41,8 @@ MISSING = b"\x04\x06\x13\x14\x16\x1d\xf1\xf2"
     text=st.text(max_size=40).filter(lambda text: not set(text.encode()) & {*MISSING})
 )
 @settings(max_examples=100, deadline=None)
-def test_any_text_survives_the_round_trip(text):
-    tokenizer = _tokenizer()
+def test_any_text_survives_the_round_trip(tokenizer, text):
     assert tokenizer.decode(encode_text(tokenizer, text)) == text
-
-
-def _tokenizer(kept=[]):  # noqa: B006  hypothesis takes no fixtures; loaded once
-    if not kept:
-        kept.append(selfspec.load("smollm2-135m", packed=True).tokenizer)
-    return kept[0]
 
 
 @pytest.mark.parametrize("text", AWKWARD)
