@@ -1,18 +1,25 @@
-"""What decoding costs on this machine, and the identity that turns costs into speedup."""
+"""What decoding costs on this machine, and the identity that turns costs into speedup.
 
-from selfspec.costs.identity import round_remainder, speedup, weight_share_cost
+Names are looked up on first use: the identity is arithmetic and needs no MLX, which the
+book's pages rely on.
+"""
 
-try:
-    from selfspec.costs.timing import Costs, choose_threads, measure
-except ModuleNotFoundError as error:  # the book's numbers need the identity, not MLX
-    if (error.name or "").split(".")[0] not in ("mlx", "mlx_lm"):
-        raise
+from importlib import import_module
 
-__all__ = [
-    "Costs",
-    "choose_threads",
-    "measure",
-    "round_remainder",
-    "speedup",
-    "weight_share_cost",
-]
+# name -> the module that defines it
+_PUBLIC = {
+    "Costs": "selfspec.costs.timing",
+    "choose_threads": "selfspec.costs.timing",
+    "measure": "selfspec.costs.timing",
+    "round_remainder": "selfspec.costs.identity",
+    "speedup": "selfspec.costs.identity",
+    "weight_share_cost": "selfspec.costs.identity",
+}
+
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name):
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'selfspec.costs' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)

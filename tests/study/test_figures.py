@@ -1,0 +1,137 @@
+"""Figures draw what the table says, and say it in words."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+
+from selfspec.study import figures, reference, sweep_page
+
+
+@pytest.fixture
+def table():
+    lines = [
+        dict(
+            mechanism="two caches",
+            skip_fraction=fraction,
+            num_draft_tokens=length,
+            speedup=0.9 - fraction - 0.05 * length,
+            low=0.85 - fraction - 0.05 * length,
+            high=0.95 - fraction - 0.05 * length,
+            verdict="slower",
+            predicted_speedup=0.88 - fraction - 0.05 * length,
+            speedup_without_loops=0.8,
+            acceptance_rate=0.7 - fraction,
+            first_token_acceptance=0.75 - fraction,
+            tokens_per_round=1.5,
+            cost_ratio=1 - fraction,
+            verify_ratio=1.2,
+            repeated_ngram_share=0.1,
+            lossless=8,
+            ties=0,
+            pairs=8,
+            prompts=8,
+        )
+        for fraction in (0.1, 0.5)
+        for length in (2, 5)
+    ]
+    return pd.DataFrame(lines)
+
+
+@pytest.fixture
+def post():
+    return reference.post(reference.find_root())
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def test_speedup_draws_every_point_interval_break_even_and_the_post(table, post):
+    figure = figures.speedup(table, post)
+    [ax] = figure.axes
+    drawn = sorted(
+        y for container in ax.containers for y in container.lines[0].get_ydata()
+    )
+    assert drawn == pytest.approx(sorted(table["speedup"]))
+    marks = ax.collections[-1].get_offsets()
+    assert sorted(marks[:, 1]) == pytest.approx(sorted(post["speedup"]))
+    assert any(list(line.get_ydata()) == [1, 1] for line in ax.lines)
+
+
+def test_a_table_without_intervals_is_drawn_too(table):
+    figures.speedup(table.assign(low=float("nan"), high=float("nan")))
+
+
+def test_plane_has_each_configuration_once(table, post):
+    figure = figures.plane(table, post)
+    points = {
+        (round(float(x), 6), round(float(y), 6))
+        for collection in figure.axes[0].collections
+        for x, y in collection.get_offsets()
+    }
+    for line in table.itertuples():
+        assert (round(line.cost_ratio, 6), round(line.acceptance_rate, 6)) in points
+
+
+def test_two_mechanisms_get_two_panels(table):
+    both = pd.concat([table, table.assign(mechanism="one cache")])
+    assert len(figures.speedup(both).axes) == 2
+    assert len(figures.acceptance(both).axes) == 2
+
+
+def test_words_hold_the_data(table):
+    words = figures.describe_speedup(table)
+    assert "0.70" in words and "0 of 4" in words
+    assert "20% to 20% at 50% skipped" in figures.describe_acceptance(table)
+    assert "0 of 4 configurations lie above it" in figures.describe_plane(table)
+
+
+def test_show_carries_the_words_and_reproducible_svg(table, capsys, monkeypatch):
+    shown = []
+    monkeypatch.setattr(
+        "IPython.display.display", lambda data, **kwargs: shown.append((data, kwargs))
+    )
+    figures.style()
+    for _ in range(2):
+        figures.show(
+            figures.plane(table),
+            name="plane",
+            alt="what it shows",
+            caption="c",
+            csv="d",
+        )
+    (data, kwargs), (again, _) = shown
+    assert kwargs["metadata"]["selfspec"]["alt"] == "what it shows"
+    assert data["image/svg+xml"].lstrip().startswith("<?xml")
+    assert "<dc:date>" not in data["image/svg+xml"]
+    assert data["image/svg+xml"] == again["image/svg+xml"]
+
+
+def test_sentences_say_what_the_table_says(table):
+    speed = sweep_page.sentence_on_speed(table)
+    assert "of 4 configurations: 4 slower" in speed
+    assert "0.70 (0.65 to 0.75) at 10% skipped and 2 draft tokens" in speed
+    assert "No configuration lies above" in sweep_page.sentence_on_plane(table)
+    winning = table.assign(acceptance_rate=1.0, cost_ratio=0.5)
+    assert "4 of 4" in sweep_page.sentence_on_plane(winning)
+    error = sweep_page.sentence_on_prediction(table)
+    assert "in the median" in error
+    calm = table.assign(speedup_without_loops=float("nan"))
+    assert "no such prompt is left" in sweep_page.sentence_on_loops(calm)
+
+
+def test_the_post_implies_what_the_identity_says(post):
+    """Best 0.80x: about 1.2 steps beyond drafting; worst 0.22x: about 3."""
+    implied = post.set_index("speedup")["round_remainder"]
+    assert implied[0.80] == pytest.approx(1.15, abs=0.05)
+    assert implied[0.22] == pytest.approx(3.15, abs=0.1)
+    shown = sweep_page.post_implied(post)
+    assert list(shown["configuration"]) == ["inferred", "inferred", "published"]
+
+
+def test_readable_keeps_every_configuration(table):
+    shown = sweep_page.readable(table)
+    assert len(shown) == len(table)
+    assert shown["95 % interval"].iloc[0] == "0.65 to 0.75"
