@@ -93,9 +93,9 @@ def spread(
 def read_prompts(path: str | Path) -> list[Prompt]:
     """The prompts of a file: JSON lines, or plain text with one prompt a line.
 
-    A name that ends in `.jsonl` holds one JSON object a line, of which only "text" is
-    required; an id is then made from the line number, and domain and source are "own".
-    Any other file is plain text. Empty lines are skipped.
+    A name that ends in `.jsonl` or `.json` holds one JSON object a line, of which only
+    "text" is required; an id is then made from the line number, and domain and source
+    are "own". Any other file is plain text. Empty lines are skipped.
 
     Raises:
         PromptError: The file is missing, empty, not UTF-8 or not as described, or two
@@ -109,7 +109,7 @@ def read_prompts(path: str | Path) -> list[Prompt]:
     ]
     if not lines:
         raise PromptError(f"{path} holds no prompts: write one prompt a line")
-    parse = _parse_json if path.suffix.lower() == ".jsonl" else _plain
+    parse = _parse_json if path.suffix.lower() in (".jsonl", ".json") else _plain
     prompts: list[Prompt] = []
     seen: dict[tuple[str, str], int] = {}
     for number, line in lines:

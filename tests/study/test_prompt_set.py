@@ -161,8 +161,9 @@ def test_a_byte_order_mark_does_not_become_part_of_the_first_prompt(tmp_path):
     assert read_prompts(str(file))[0].text == "Hello there."
 
 
-def test_json_lines_need_only_a_text_and_keep_what_they_say(tmp_path):
-    file = tmp_path / "mine.jsonl"
+@pytest.mark.parametrize("name", ["mine.jsonl", "mine.json", "MINE.JSONL"])
+def test_json_lines_need_only_a_text_and_keep_what_they_say(tmp_path, name):
+    file = tmp_path / name
     full = {"id": "x", "domain": "law", "text": "Two\nlines.", "source": "my notes"}
     # U+2028 ends a line for str.splitlines, but not in JSON lines.
     file.write_text(json.dumps(full) + '\n\n{"text": "a\u2028b"}\n', encoding="utf-8")
