@@ -19,6 +19,7 @@ import seaborn as sns  # noqa: E402
 
 DRAFT_LENGTH_COLOURS = {2: "#0072b2", 3: "#d55e00", 5: "#009e73"}  # Okabe-Ito
 REFERENCE_COLOUR = "#555555"
+LEGEND_HEIGHT = 0.7  # inches below the panels
 MARKERS = ("o", "s", "^", "D", "v")
 _BREAK_EVEN = {"color": "black", "linewidth": 1, "linestyle": "--"}
 
@@ -152,7 +153,7 @@ def plane(table: pd.DataFrame, post: pd.DataFrame | None = None):
     Args:
         post: the post's figures with a `cost_ratio` column (from weight shares).
     """
-    figure, ax = plt.subplots(figsize=(5.4, 4.8))
+    figure, ax = plt.subplots(figsize=(5.6, 5.2 + LEGEND_HEIGHT))
     ax.plot([0, 1], [0, 1], **_BREAK_EVEN)
     ax.fill_between([0, 1], [0, 1], 1, color="#009e73", alpha=0.07, linewidth=0)
     ax.text(0.03, 0.95, "a draft can pay", transform=ax.transAxes, va="top")
@@ -234,7 +235,7 @@ def _panels(table: pd.DataFrame, height: float):
     figure, axes = plt.subplots(
         1,
         len(mechanisms),
-        figsize=(1.6 + 4.2 * len(mechanisms), height),
+        figsize=(max(5.6, 3.7 * len(mechanisms)), height + LEGEND_HEIGHT),
         sharey=True,
         squeeze=False,
     )
@@ -247,8 +248,17 @@ def _colour(length: int, index: int) -> str:
 
 
 def _legend(figure, ax) -> None:
+    """One legend below all panels, so that they keep the page's width."""
     handles, labels = ax.get_legend_handles_labels()
+    columns = min(3, len(labels))
+    share = LEGEND_HEIGHT / figure.get_figheight()
+    figure.tight_layout(rect=(0, share, 1, 1))
     figure.legend(
-        handles, labels, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False
+        handles,
+        labels,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 0),
+        ncols=columns,
+        frameon=False,
+        fontsize="small",
     )
-    figure.tight_layout()

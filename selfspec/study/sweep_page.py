@@ -8,26 +8,35 @@ import pandas as pd
 
 from selfspec.study import sweep_summary
 
-_COLUMNS = {
+_WHICH = {
     "mechanism": "mechanism",
     "skip_fraction": "layers skipped",
     "num_draft_tokens": "draft tokens",
+}
+SPEED = {
     "speedup": "speedup S",
     "interval": "95 % interval",
     "verdict": "verdict",
     "predicted_speedup": "predicted S",
+    "lossless": "lossless",
+    "ties": "ties",
+}
+DRAFTS = {
     "acceptance_rate": "acceptance rate",
     "first_token_acceptance": "first-token acceptance",
     "tokens_per_round": "tokens per round",
     "cost_ratio": "c",
     "verify_ratio": "v",
-    "lossless": "lossless",
-    "ties": "ties",
+    "peak_memory_ratio": "peak memory / plain",
 }
 
 
-def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """The summary with the columns and the precision that a reader wants."""
+def readable(table: pd.DataFrame, columns: dict[str, str] = SPEED) -> pd.DataFrame:
+    """The summary with the columns and the precision that a reader wants.
+
+    Args:
+        columns: SPEED (what came out) or DRAFTS (what went in).
+    """
     shown = table.copy()
     shown["interval"] = [
         "-" if pd.isna(low) else f"{low:.2f} to {high:.2f}"
@@ -39,10 +48,11 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
     ]
     for name in ("skip_fraction", "acceptance_rate", "first_token_acceptance"):
         shown[name] = [f"{value:.0%}" for value in table[name]]
-    two_places = ("speedup", "predicted_speedup", "tokens_per_round")
-    for name in (*two_places, "cost_ratio", "verify_ratio"):
+    ratios = ("speedup", "predicted_speedup", "cost_ratio", "verify_ratio")
+    for name in (*ratios, "tokens_per_round", "peak_memory_ratio"):
         shown[name] = [f"{value:.2f}" for value in table[name]]
-    return shown[list(_COLUMNS)].rename(columns=_COLUMNS)
+    wanted = {**_WHICH, **columns}
+    return shown[list(wanted)].rename(columns=wanted)
 
 
 def sentence_on_speed(table: pd.DataFrame) -> str:

@@ -30,6 +30,7 @@ def table():
             ties=0,
             pairs=8,
             prompts=8,
+            peak_memory_ratio=1.01,
         )
         for fraction in (0.1, 0.5)
         for length in (2, 5)
@@ -135,3 +136,5 @@ def test_readable_keeps_every_configuration(table):
     shown = sweep_page.readable(table)
     assert len(shown) == len(table)
     assert shown["95 % interval"].iloc[0] == "0.65 to 0.75"
+    drafts = sweep_page.readable(table, sweep_page.DRAFTS)
+    assert drafts["acceptance rate"].iloc[0] == "60%"
