@@ -1,7 +1,7 @@
 """Weights written out in float32, for devices where that is the fast format.
 
 On a CPU, MLX's quantised product with half-precision activations is 13 to 40 times
-slower than float32 and half precision itself up to three times. Knows nothing of files.
+slower than float32, and half precision alone is slower too. Knows nothing of files.
 
     expand(model, name)     # every weight float32, nothing quantised
     float32_scales(model)   # quantised weights stay, what multiplies them is float32
