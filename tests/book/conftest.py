@@ -1,21 +1,82 @@
-"""One built copy of the project for all tests of this folder that only look at it."""
+"""Two built copies of the project: one to look at, one to change and build again."""
+
+import shutil
+from pathlib import Path
 
 import book_project
 import pytest
+from tiny import save_tiny_model
+
+from selfspec.study import pages, study
+
+STRICT = ("-W", "-n", "--keep-going")
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory):
-    """A clone with two invented runs of two models, built by the literal command."""
-    root = book_project.copy_to(tmp_path_factory.mktemp("book") / "clone")
-    scratch = tmp_path_factory.mktemp("scratch")
-    book_project.add_run(root, scratch)
-    book_project.add_run(
-        root, scratch, machine="testron-9000-8-cores-16gb-cpu", model="other-1b"
-    )
-    from selfspec.study import pages
+def no_mlx(tmp_path_factory):
+    """A folder that, first on the import path, makes MLX fail to import."""
+    folder = tmp_path_factory.mktemp("no-mlx")
+    for name in ("mlx", "mlx_lm"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("raise ImportError('no MLX here')\n")
+    return folder
 
-    pages.write(root)
-    done = book_project.build(root, "-W", "-n", "--keep-going")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory, no_mlx):
+    """A clone with two runs of two models, built by the literal command without MLX.
+
+    The first is a real study of a tiny random model in a local folder, by the real
+    template; the second is invented. Tests only look at it.
+    """
+    scratch = tmp_path_factory.mktemp("scratch")
+    root = book_project.copy_to(tmp_path_factory.mktemp("book") / "clone")
+    folder = save_tiny_model(scratch / "tiny-study")
+    real = study.run_study(str(folder), size="smoke", root=root)
+    invented = book_project.add_run(root, scratch, title="An invented run")
+    written = pages.write(root)
+    done = book_project.build(root, *STRICT, PYTHONPATH=str(no_mlx))
+    return Built(root, done, written, real, invented)
+
+
+class Built:
+    def __init__(self, root: Path, done, written, real: Path, invented: Path):
+        self.root, self.done, self.written = root, done, written
+        self.html = root / "book" / "_build" / "html"
+        self.real, self.invented = self.name(real), self.name(invented)
+
+    def name(self, page: Path) -> str:
+        return page.relative_to(self.root / "book").with_suffix("").as_posix()
+
+    def page(self, name: str) -> str:
+        return book_project.html(self.root, name)
+
+
+@pytest.fixture(scope="session")
+def changing(tmp_path_factory):
+    """A clone without any run; a test that changes it puts it back."""
+    root = book_project.copy_to(tmp_path_factory.mktemp("changing") / "clone")
+    forget_runs(root)
+    return root
+
+
+def forget_runs(root: Path) -> None:
+    """Take away every run, as if nothing had been measured."""
+    for folder in (root / "results").iterdir():
+        if folder.is_dir() and folder.name != "reference":
+            shutil.rmtree(folder)
+    shutil.rmtree(root / "book" / "runs", ignore_errors=True)
+
+
+@pytest.fixture
+def project(tmp_path):
+    """What pages.write needs, without runs; cheap, for tests that build nothing."""
+    root = tmp_path / "project"
+    for name in ("book", "results/reference"):
+        shutil.copytree(
+            book_project.ROOT / name,
+            root / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("_build", "runs", "assets", "_generated"),
+        )
     return root

@@ -1,0 +1,226 @@
+"""What pages.write makes of results/: fragments, values, table of contents."""
+
+import json
+import shutil
+
+import book_project
+import nbformat
+import pytest
+import yaml
+
+from selfspec.study import fragments, pages, run_records, runner
+from selfspec.study.errors import StudyError
+
+METAL = "apple-m3-16gb-metal"
+CPU = "testron-9000-8-cores-16gb-cpu"
+
+
+def add_page(root, run_id="", *, machine=METAL, model="tiny-0.5b", size="default"):
+    """A finished page, without running anything."""
+    page = runner.page_path(root, machine, model, "naive-sweep", size)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    cell = nbformat.v4.new_code_cell("1", execution_count=1, id="a")
+    notebook = nbformat.v4.new_notebook(cells=[cell])
+    notebook.metadata["selfspec"] = {"run_id": run_id}
+    nbformat.write(notebook, page)
+    return page
+
+
+def generated(root, name):
+    return (root / "book" / "_generated" / name).read_text()
+
+
+def values(root):
+    return json.loads(generated(root, "values.json"))
+
+
+def toc_files(root):
+    def files(node):
+        if isinstance(node, dict):
+            own = [node["file"]] if "file" in node else []
+            return own + [f for item in node.values() for f in files(item)]
+        if isinstance(node, list):
+            return [f for item in node for f in files(item)]
+        return []
+
+    return files(yaml.safe_load((root / "_toc.yml").read_text()))
+
+
+def everything(root):
+    paths = [root / "_toc.yml", *sorted((root / "book" / "_generated").rglob("*"))]
+    return {path: path.read_bytes() for path in paths if path.is_file()}
+
+
+def test_no_run_at_all_is_said_plainly(project):
+    pages.write(project)
+    assert "Not yet measured" in generated(project, "answer.md")
+    assert toc_files(project) == ["method", "naive-sweep", "references"]
+    assert values(project)["metal.naive-sweep.best_speedup"] is None
+    assert values(project)["runs"] == 0
+
+
+def test_writing_twice_changes_nothing(project):
+    add_page(project, book_project.add_results(project))
+    assert pages.write(project).changed != ()
+    before = everything(project)
+    assert pages.write(project).changed == ()
+    assert everything(project) == before
+
+
+def test_deleting_a_run_leaves_no_trace(project):
+    pages.write(project)
+    before = everything(project)
+    page = add_page(project, book_project.add_results(project))
+    pages.write(project)
+    assert everything(project) != before
+    shutil.rmtree(project / "results" / METAL)
+    page.unlink()
+    pages.write(project)
+    assert everything(project) == before
+
+
+def test_page_whose_results_are_gone_is_left_out_and_named(project):
+    page = add_page(project, book_project.add_results(project))
+    name = page.relative_to(project / "book").with_suffix("").as_posix()
+    assert pages.write(project).pages == (name,)
+    shutil.rmtree(project / "results" / METAL)
+    written = pages.write(project)
+    assert (written.pages, written.left_out) == ((), (name,))
+    assert name not in toc_files(project)
+
+
+def test_run_page_stands_under_its_experiment_with_its_origins(project):
+    page = add_page(project, book_project.add_results(project))
+    name = page.relative_to(project / "book").with_suffix("").as_posix()
+    pages.write(project)
+    assert toc_files(project) == ["method", "naive-sweep", name, "references"]
+    box = generated(project, f"{name}.md")
+    for fact in (
+        *(
+            "Apple M3",
+            "16 GB",
+            "macOS 26.1",
+            "mains",
+            "mlx 0.32.4",
+            "tiny-0.5b",
+            "4 bits",
+        ),
+        *("ab" * 32, "0123456789ab", "selfspec study --model tiny-0.5b", "2026-11-30"),
+        "<../../../results/apple-m3-16gb-metal/tiny-0.5b/naive-sweep.csv>",
+    ):
+        assert fact in box
+
+
+def test_every_page_of_the_book_folder_gets_in(project):
+    (project / "book" / "zebra.md").write_text("# Zebra\n")
+    pages.write(project)
+    assert toc_files(project) == ["method", "naive-sweep", "zebra", "references"]
+
+
+def test_page_with_an_error_stops_the_book(project):
+    page = add_page(project, book_project.add_results(project))
+    notebook = nbformat.read(page, as_version=4)
+    notebook.cells[0].outputs = [
+        nbformat.v4.new_output("error", ename="E", evalue="v", traceback=[])
+    ]
+    nbformat.write(notebook, page)
+    with pytest.raises(StudyError, match="naive-sweep-default.*error: E: v.*Way out"):
+        pages.write(project)
+    page.write_text("{")
+    with pytest.raises(StudyError, match="is not a notebook.*Way out"):
+        pages.write(project)
+
+
+def test_unfinished_run_is_not_shown(project):
+    book_project.add_results(project, finish=False)
+    pages.write(project)
+    assert "Not yet measured" in generated(project, "answer.md")
+
+
+def test_page_keeps_the_origins_of_its_own_run(project):
+    """A newer run of the same size whose page failed must not lend its date to the old."""
+    first = book_project.add_results(project)
+    page = add_page(project, first)
+    book_project.add_results(project, speedup=0.5, date="2026-12-24T00:00:00+00:00")
+    pages.write(project)
+    name = page.relative_to(project / "book").with_suffix("").as_posix()
+    assert first in generated(project, f"{name}.md")
+    assert "2026-12-24" in generated(project, "naive-sweep-runs.md")
+
+
+def test_readers_run_of_another_size_stands_beside_the_committed_one(project):
+    book_project.add_results(project, size="paper", speedup=0.7)
+    book_project.add_results(
+        project, size="default", speedup=0.9, date="2027-01-01T00:00:00+00:00"
+    )
+    pages.write(project)
+    table = generated(project, "naive-sweep-runs.md")
+    assert "paper, 2026-11-30" in table and "default, 2027-01-01" in table
+    assert "0.70 times" in generated(project, "answer.md")  # the larger run speaks
+
+
+def test_machines_are_never_pooled_and_a_cpu_says_cpu(project):
+    book_project.add_results(project, speedup=1.3)
+    book_project.add_results(project, machine=CPU, speedup=0.6)
+    pages.write(project)
+    found = values(project)
+    assert found["metal.naive-sweep.best_speedup"] == pytest.approx(1.3, rel=0.02)
+    assert found["cpu.naive-sweep.best_speedup"] == pytest.approx(0.6, rel=0.02)
+    assert found["cuda.naive-sweep.best_speedup"] is None
+    for name in ("answer.md", "naive-sweep-runs.md"):
+        assert "Testron 9000 (8 cores, 16 GB, CPU)" in generated(project, name)
+
+
+def test_mac_that_nobody_measured_is_named_as_missing(project):
+    book_project.add_results(project, machine=CPU)
+    pages.write(project)
+    assert "Apple silicon (Metal)**: not yet measured" in generated(
+        project, "answer.md"
+    )
+    book_project.add_results(project)
+    pages.write(project)
+    assert "not yet measured" not in generated(project, "answer.md")
+
+
+def test_too_few_prompts_get_no_verdict(project):
+    book_project.add_results(project, prompts=2)
+    pages.write(project)
+    answer = generated(project, "answer.md")
+    assert "Too few prompts for an interval" in answer and "[" not in answer
+    assert values(project)["metal.naive-sweep.best_low"] is None
+
+
+def test_drift_beyond_the_bound_is_flagged(project):
+    run_id = book_project.add_results(project, drift=-0.08)
+    page = add_page(project, run_id)
+    pages.write(project)
+    name = page.relative_to(project / "book").with_suffix("").as_posix()
+    assert "moved by -8%" in generated(project, f"{name}.md")
+    assert "(drifted)" in generated(project, "naive-sweep-runs.md")
+
+
+def test_uncommitted_code_is_shown(project):
+    book_project.add_results(project, dirty=True)
+    [record] = run_records.collect(project)
+    assert "0123456789ab, with uncommitted changes" in fragments.origins(record, "x")
+
+
+def test_counts_and_losslessness_come_from_the_rows(project):
+    book_project.add_results(project)
+    pages.write(project)
+    answer = generated(project, "answer.md")
+    assert "Faster than plain decoding: 0; no difference: 0; slower: 2." in answer
+    assert "Lossless in 12 of 12 pairs." in answer
+
+
+def test_post_figures_imply_a_costly_verification(project):
+    pages.write(project)
+    found = values(project)
+    assert found["post.best_speedup"] == 0.8 and found["post.worst_speedup"] == 0.22
+    assert round(found["post.best_rest"], 1) == 1.2
+    assert round(found["post.worst_rest"]) == 3
+
+
+def test_run_elsewhere_is_one_clear_line(tmp_path):
+    with pytest.raises(StudyError, match="no book/index.md here. Way out"):
+        pages.write(tmp_path)
