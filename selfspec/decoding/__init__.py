@@ -1,9 +1,40 @@
 """Self-speculative decoding: drafts, caches, acceptance rules, the loop of rounds.
 
-Knows token ids and models, never text (except stream.py), costs or files.
+drafts.py says what a draft is, rounds.py is the loop, acceptance.py the rules, stream.py
+the public face. Knows token ids and models; text only in stream.py; no costs, no files.
 """
 
-from selfspec.decoding.drafts import SkipDraft
+from selfspec.decoding.drafts import (
+    ExitDraft,
+    FallbackDraft,
+    LookupDraft,
+    ModelDraft,
+    ShortlistDraft,
+    SkipDraft,
+    frequent_tokens,
+)
+from selfspec.decoding.policy import AutoLength, Choice, DraftPolicy, FixedLength
 from selfspec.decoding.shorter_list import check_shorter_list, shorter_list_model
+from selfspec.decoding.stream import Response, generate_step, stream_generate
+from selfspec.decoding.trace import Round, Trace
 
-__all__ = ["SkipDraft", "check_shorter_list", "shorter_list_model"]
+__all__ = [
+    "AutoLength",
+    "Choice",
+    "DraftPolicy",
+    "ExitDraft",
+    "FallbackDraft",
+    "FixedLength",
+    "LookupDraft",
+    "ModelDraft",
+    "Response",
+    "Round",
+    "ShortlistDraft",
+    "SkipDraft",
+    "Trace",
+    "check_shorter_list",
+    "frequent_tokens",
+    "generate_step",
+    "shorter_list_model",
+    "stream_generate",
+]

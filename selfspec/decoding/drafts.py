@@ -1,16 +1,19 @@
-"""What a draft is, as plain values: which blocks it leaves out, where it exits.
+"""What a draft is, as plain values: what it leaves out, where it exits, what it scores.
 
 A draft proposes tokens that the target verifies. The classes only carry the choice,
-checked when made; they hold no cache and run nothing.
+checked when made; binding.py turns a choice and a model into something that runs.
 
-    SkipDraft(attention={12, 13}, mlp={13})      # blocks left out, cache shared
+    SkipDraft(attention={12, 13}, mlp={13})          # blocks left out, cache shared
     SkipDraft.middle(num_layers=30, skip_fraction=0.3)
+    FallbackDraft(LookupDraft(), ShortlistDraft(SkipDraft(), range(16384)))
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 
-def _indices(name, values) -> frozenset[int]:
+def _indices(name: str, values: Iterable[int]) -> frozenset[int]:
     values = frozenset(values)
     if not all(isinstance(v, int) and v >= 0 for v in values):
         raise ValueError(f"{name} must hold layer numbers from 0, got {sorted(values)}")
@@ -19,15 +22,18 @@ def _indices(name, values) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class SkipDraft:
-    """The target with some attention and MLP blocks left out.
+    """The target with some attention and MLP blocks left out, on the target's cache.
 
     Args:
         attention: layers whose attention is left out.
         mlp: layers whose MLP is left out.
+        reuse_prefix: the layers before the first one with a block left out compute the
+            same in draft and verification; keep what they computed while drafting.
     """
 
     attention: frozenset[int] = frozenset()
     mlp: frozenset[int] = frozenset()
+    reuse_prefix: bool = False
 
     def __post_init__(self):
         object.__setattr__(self, "attention", _indices("attention", self.attention))
@@ -56,3 +62,102 @@ class SkipDraft:
     def whole_layers(self) -> frozenset[int]:
         """Layers of which both blocks are left out."""
         return self.attention & self.mlp
+
+
+@dataclass(frozen=True)
+class ExitDraft:
+    """LayerSkip: the first layers draft, the head reads them early.
+
+    Args:
+        exit_layer: how many layers run while drafting, 1 to L - 1.
+        reuse: keep what the early layers computed, so that verification runs only the
+            late ones; False computes them again (the ablation).
+    """
+
+    exit_layer: int
+    reuse: bool = True
+
+    def __post_init__(self):
+        if not isinstance(self.exit_layer, int) or self.exit_layer < 1:
+            raise ValueError(
+                f"exit_layer must be a whole number from 1, got {self.exit_layer!r}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class ModelDraft:
+    """The ordinary kind: another, smaller model with the same tokens."""
+
+    model: Any = field(repr=False)
+
+
+@dataclass(frozen=True)
+class LookupDraft:
+    """Prompt lookup, the free draft: what followed the last n tokens before.
+
+    Args:
+        max_ngram: longest run of tokens looked for; longer matches are tried first.
+        min_ngram: shortest run that counts as a match.
+    """
+
+    max_ngram: int = 3
+    min_ngram: int = 1
+
+    def __post_init__(self):
+        if not 1 <= self.min_ngram <= self.max_ngram:
+            raise ValueError(
+                "min_ngram must be from 1 to max_ngram, got "
+                f"{self.min_ngram} and {self.max_ngram}"
+            )
+
+
+@dataclass(frozen=True)
+class ShortlistDraft:
+    """Any draft that scores tokens, scoring only some of them.
+
+    The head is a large part of a small model's step. Verification uses the whole head,
+    so the text stays the target's.
+
+    Args:
+        draft: the draft whose head is cut down.
+        tokens: the token ids it scores (see `frequent_tokens`).
+    """
+
+    draft: Any
+    tokens: tuple[int, ...] = field(repr=False)
+
+    def __post_init__(self):
+        tokens = tuple(int(t) for t in self.tokens)
+        if not tokens or min(tokens) < 0 or len(set(tokens)) != len(tokens):
+            raise ValueError("tokens must be one or more different token ids from 0")
+        if isinstance(self.draft, LookupDraft | FallbackDraft | ShortlistDraft):
+            raise ValueError(
+                f"a {type(self.draft).__name__} has no head of its own to cut down. "
+                "Way out: put the shortlist on a skip, exit or model draft"
+            )
+        object.__setattr__(self, "tokens", tokens)
+
+
+@dataclass(frozen=True)
+class FallbackDraft:
+    """Two drafts: the second drafts where the first proposes nothing."""
+
+    first: Any
+    second: Any
+
+
+def frequent_tokens(
+    calibration: Sequence[int], size: int, vocab_size: int
+) -> tuple[int, ...]:
+    """The `size` tokens most frequent in a calibration text, most frequent first.
+
+    Tokens that the text has not, and ties, come in token order: tokenizers number
+    merges from frequent to rare.
+    """
+    if not 1 <= size <= vocab_size:
+        raise ValueError(f"size must be from 1 to {vocab_size}, got {size}")
+    counts: dict[int, int] = {}
+    for token in calibration:
+        counts[token] = counts.get(token, 0) + 1
+    ranked = sorted(range(vocab_size), key=lambda t: (-counts.get(t, 0), t))
+    return tuple(ranked[:size])

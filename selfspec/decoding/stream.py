@@ -1,0 +1,319 @@
+"""The public face: `generate_step` for token ids, `stream_generate` for text.
+
+Argument names and response fields are mlx-lm's wherever it has one. What differs:
+`draft`, and `temperature` with its companions in the place of a `sampler`, because
+acceptance needs both distributions (a `sampler` is still taken, by the match rule).
+
+    for r in stream_generate(model, tokenizer, prompt, draft=draft, max_tokens=256):
+        print(r.text, end="")
+    print(r.trace.acceptance_rate)
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.generate import (
+    DEFAULT_QUANTIZED_KV_START,
+    GenerationResponse,
+    generation_stream,
+    wired_limit,
+)
+from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.sample_utils import make_sampler
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from selfspec.decoding import self_test
+from selfspec.decoding.acceptance import Greedy, Rule, Speculative
+from selfspec.decoding.binding import leaves_blocks_out
+from selfspec.decoding.caches import Caches
+from selfspec.decoding.drafting import Target
+from selfspec.decoding.match import Match
+from selfspec.decoding.policy import AutoLength, DraftPolicy, FixedLength
+from selfspec.decoding.rounds import Decoder, Emitted
+from selfspec.decoding.trace import Trace
+from selfspec.models.blocks import find_stack, name_of
+
+NUM_DRAFT_TOKENS = 3
+MAX_TOKENS = 256
+PREFILL_STEP_SIZE = 2048
+
+
+@dataclass
+class Response(GenerationResponse):
+    """mlx-lm's response, with the trace of the generation so far."""
+
+    trace: Trace | None = None
+
+
+def generate_step(
+    prompt: mx.array | list[int],
+    model: nn.Module,
+    stream=generation_stream,
+    *,
+    draft=None,
+    num_draft_tokens: int | str = NUM_DRAFT_TOKENS,
+    max_tokens: int = MAX_TOKENS,
+    temperature: float = 0.0,
+    top_p: float = 0.0,
+    min_p: float = 0.0,
+    top_k: int = 0,
+    seed: int | None = None,
+    sampler: Callable[[mx.array], mx.array] | None = None,
+    logits_processors: list[Callable] | None = None,
+    greedy_draft: bool = False,
+    min_confidence: float = 0.0,
+    policy: DraftPolicy | None = None,
+    costs: dict | None = None,
+    max_kv_size: int | None = None,
+    prompt_cache: list | None = None,
+    prefill_step_size: int = PREFILL_STEP_SIZE,
+    kv_bits: int | None = None,
+    kv_group_size: int = 64,
+    quantized_kv_start: int = DEFAULT_QUANTIZED_KV_START,
+    window_cache: str = "ring",
+    prompt_progress_callback: Callable[[int, int], None] | None = None,
+    trace: Trace | None = None,
+    time_phases: bool = False,
+) -> Iterator[Emitted]:
+    """Generate token ids, losslessly, faster where the draft pays.
+
+    Args:
+        prompt: token ids, at least one.
+        model: any model of mlx-lm; it is the target.
+        draft: a SkipDraft, ExitDraft, ModelDraft, LookupDraft, ShortlistDraft or
+            FallbackDraft; None decodes plainly.
+        num_draft_tokens: most tokens drafted a round; 0 decodes plainly; "auto"
+            chooses from `costs` and the acceptance seen, and may choose 0.
+        max_tokens: most tokens emitted; -1 for no limit.
+        temperature: 0 is greedy; otherwise rejection sampling keeps the target's
+            distribution. top_p, min_p, top_k as in mlx-lm.
+        seed: makes sampled text reproducible.
+        sampler, logits_processors: as in mlx-lm; either one turns to the match rule.
+        greedy_draft: the draft takes its argmax even where the target samples.
+        min_confidence: stop drafting before a token of lower draft probability; costs
+            one synchronisation a draft step.
+        policy: answers for draft and length each round, instead of `num_draft_tokens`.
+        costs: for "auto", the arguments of AutoLength (cost_ratio, verify_ratio, ...).
+        prompt_cache: updated in place. With a draft it ends holding the text but its
+            last token, as after mlx-lm's speculative loop; without one, all of it. A
+            ModelDraft's own entries may follow the target's, as in mlx-lm.
+        window_cache: past a full sliding window, "ring" decodes plainly for the rest;
+            "full" keeps every key and value and goes on drafting.
+        trace: a Trace to fill.
+        time_phases: wait for the device after drafting, to time it apart.
+
+    Yields:
+        (token, logprobs, from_draft), as mlx-lm's speculative_generate_step.
+
+    Raises:
+        ValueError: an argument out of range, before the first token.
+        UnsupportedModelError: a model or cache that cannot draft, likewise.
+    """
+    tokens = [
+        int(t) for t in (prompt.tolist() if hasattr(prompt, "tolist") else prompt)
+    ]
+    if not tokens:
+        raise ValueError("prompt must hold at least one token")
+    if window_cache not in ("ring", "full"):
+        raise ValueError(f'window_cache must be "ring" or "full", got {window_cache!r}')
+    if not isinstance(max_tokens, int) or max_tokens < -1:
+        raise ValueError(f"max_tokens must be -1 or more, got {max_tokens}")
+    if not 0 <= min_confidence < 1:
+        raise ValueError(f"min_confidence must be in [0, 1), got {min_confidence}")
+    rule = make_rule(
+        temperature, top_p, min_p, top_k, seed, sampler, logits_processors, greedy_draft
+    )
+    policy = policy or _make_policy(draft, num_draft_tokens, costs)
+    entries, draft_entries = _make_caches(model, prompt_cache, max_kv_size)
+    caches = Caches(entries, kv_bits, kv_group_size, quantized_kv_start)
+    target = Target(
+        model, caches, prefill_step_size=prefill_step_size, window_cache=window_cache
+    )
+    caches.check_quantisable(name_of(model))
+    chosen = policy.choose().draft
+    if chosen is not None:
+        caches.check(name_of(model), len(model.layers))
+        if leaves_blocks_out(chosen):
+            self_test.check(model)
+            target.stack = find_stack(model)
+        if window_cache == "full":
+            caches.widen()
+    decoder = Decoder(
+        tokens,
+        target,
+        policy,
+        rule,
+        stream,
+        first_draft=chosen,
+        trace=trace,
+        min_confidence=min_confidence,
+        draft_cache=draft_entries,
+        progress=prompt_progress_callback,
+        time_phases=time_phases,
+    )
+    if chosen is not None:  # what does not fit the model is said now
+        with mx.stream(stream):
+            decoder.drafter(chosen)
+    steps = decoder.run(max_tokens)
+    if draft_entries is not None:
+        return _giving_back(steps, prompt_cache, entries, draft_entries)
+    return steps
+
+
+def stream_generate(
+    model: nn.Module,
+    tokenizer,
+    prompt: str | mx.array | list[int],
+    max_tokens: int = MAX_TOKENS,
+    stream=generation_stream,
+    *,
+    trace: Trace | None = None,
+    **kwargs,
+) -> Iterator[Response]:
+    """Generate text; arguments are those of `generate_step`, responses are mlx-lm's.
+
+    Yields:
+        Response: mlx-lm's fields, and `trace`. The last one carries `finish_reason`.
+
+    Raises:
+        ValueError: max_tokens is 0, or an argument of `generate_step` is out of range.
+    """
+    if max_tokens == 0:
+        raise ValueError("max_tokens must not be 0. Way out: -1 for no limit")
+    if not isinstance(tokenizer, TokenizerWrapper):
+        tokenizer = TokenizerWrapper(tokenizer)
+    if isinstance(prompt, str):
+        bos = tokenizer.bos_token
+        prompt = tokenizer.encode(
+            prompt, add_special_tokens=bos is None or not prompt.startswith(bos)
+        )
+    prompt = mx.array(prompt)
+    trace = Trace() if trace is None else trace
+    steps = generate_step(
+        prompt, model, stream, max_tokens=max_tokens, trace=trace, **kwargs
+    )
+    return _responses(steps, model, tokenizer, prompt.size, max_tokens, stream, trace)
+
+
+def _responses(steps, model, tokenizer, prompt_tokens, max_tokens, stream, trace):
+    detokenizer = tokenizer.detokenizer
+    clock = time.perf_counter
+    with wired_limit(model, [stream]):
+        started, count, prompt_tps = clock(), 0, 0.0
+
+        def response(step, finish_reason=None):
+            token, logprobs, from_draft = step
+            seconds = clock() - started
+            return Response(
+                text=detokenizer.last_segment,
+                token=token,
+                logprobs=logprobs,
+                from_draft=from_draft,
+                prompt_tokens=prompt_tokens,
+                prompt_tps=prompt_tps,
+                generation_tokens=count,
+                generation_tps=count / seconds if seconds else 0.0,
+                peak_memory=mx.get_peak_memory() / 1e9,
+                finish_reason=finish_reason,
+                trace=trace,
+            )
+
+        finish_reason = "length"
+        try:
+            for step in steps:
+                count += 1
+                if count == 1:
+                    prompt_tps = prompt_tokens / (clock() - started)
+                    started = clock()
+                if step[0] in tokenizer.eos_token_ids:
+                    finish_reason = "stop"
+                    break
+                detokenizer.add_token(step[0])
+                if count == max_tokens:
+                    break
+                yield response(step)
+        finally:
+            steps.close()  # rolls the cache back now, not when it is collected
+        detokenizer.finalize()
+        yield response(step, finish_reason)
+
+
+def make_rule(
+    temperature: float = 0.0,
+    top_p: float = 0.0,
+    min_p: float = 0.0,
+    top_k: int = 0,
+    seed: int | None = None,
+    sampler: Callable | None = None,
+    logits_processors: list[Callable] | None = None,
+    greedy_draft: bool = False,
+) -> Rule:
+    """The acceptance rule that these arguments ask for.
+
+    Raises:
+        ValueError: an argument out of range, or a sampler beside a temperature.
+    """
+    if temperature < 0:
+        raise ValueError(f"temperature must be 0 or more, got {temperature}")
+    if not 0 <= top_p <= 1 or not 0 <= min_p <= 1:
+        raise ValueError(f"top_p and min_p must be in [0, 1], got {top_p} and {min_p}")
+    if top_k < 0:
+        raise ValueError(f"top_k must be 0 or more, got {top_k}")
+    if sampler is not None and temperature:
+        raise ValueError(
+            "sampler and temperature are both given. Way out: temperature (exact "
+            "rejection sampling) or sampler (the match rule), not both"
+        )
+    if sampler is None and not logits_processors:
+        if temperature == 0:
+            return Greedy()
+        return Speculative(temperature, top_p, min_p, top_k, seed, greedy_draft)
+    if sampler is None:
+        sampler = make_sampler(temperature, top_p=top_p, min_p=min_p, top_k=top_k)
+        if seed is not None:
+            mx.random.seed(seed)
+    return Match(sampler, logits_processors)
+
+
+def _make_policy(draft, num_draft_tokens, costs) -> DraftPolicy:
+    if draft is None:
+        return FixedLength(None, 0)
+    if num_draft_tokens == "auto":
+        if costs is None:
+            raise ValueError(
+                'num_draft_tokens="auto" needs costs, e.g. costs={"cost_ratio": 0.8, '
+                '"verify_ratio": {2: 1.1, 3: 1.2}}. Way out: measure them, or a number'
+            )
+        return AutoLength(draft, **costs)
+    if not isinstance(num_draft_tokens, int) or num_draft_tokens < 0:
+        raise ValueError(
+            f'num_draft_tokens must be 0 or more, or "auto", got {num_draft_tokens!r}'
+        )
+    return FixedLength(draft if num_draft_tokens else None, num_draft_tokens)
+
+
+def _make_caches(model, prompt_cache, max_kv_size) -> tuple[list, list | None]:
+    """The target's caches, and a draft model's if the caller keeps them behind."""
+    fresh = make_prompt_cache(model, max_kv_size=max_kv_size)
+    if prompt_cache is None:
+        return fresh, None
+    if len(prompt_cache) < len(fresh):
+        raise ValueError(
+            f"prompt_cache has {len(prompt_cache)} entries, the model needs "
+            f"{len(fresh)}. Way out: mlx_lm's make_prompt_cache(model)"
+        )
+    if len(prompt_cache) == len(fresh):
+        return prompt_cache, None
+    return prompt_cache[: len(fresh)], prompt_cache[len(fresh) :]
+
+
+def _giving_back(steps, prompt_cache, entries, draft_entries):
+    """The steps; afterwards the caller's list holds what became of its entries."""
+    try:
+        yield from steps
+    finally:
+        steps.close()
+        prompt_cache[:] = [*entries, *draft_entries]
