@@ -20,7 +20,17 @@ _PUBLIC = {
     "load": "selfspec.models",
     "Loaded": "selfspec.models",
     "ModelError": "selfspec.models",
+    "AutoLength": "selfspec.decoding",
+    "ExitDraft": "selfspec.decoding",
+    "FallbackDraft": "selfspec.decoding",
+    "LookupDraft": "selfspec.decoding",
+    "ModelDraft": "selfspec.decoding",
+    "ShortlistDraft": "selfspec.decoding",
     "SkipDraft": "selfspec.decoding",
+    "Trace": "selfspec.decoding",
+    "frequent_tokens": "selfspec.decoding",
+    "generate_step": "selfspec.decoding",
+    "stream_generate": "selfspec.decoding",
 }
 
 __all__ = sorted(_PUBLIC)
