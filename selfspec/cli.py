@@ -110,7 +110,7 @@ def _book(arguments) -> int:
     from selfspec.study import book_build, reference
 
     root = reference.find_root()
-    index = book_build.build_book(root, clean=arguments.clean)
+    index = book_build.build_book(root, clean=arguments.clean, say=_say)
     print(f"open {index.relative_to(root)}")
     return 0
 

@@ -22,18 +22,22 @@ PICTURE = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="80" height="40">'
     '<rect width="80" height="40" fill="white"/><path d="M0 40L80 0" stroke="black"/></svg>'
 )
+BUILT = {".venv", "_build", ".git", "__pycache__", ".pytest_cache", ".ruff_cache"}
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
 
 def copy_to(folder: Path) -> Path:
     """Everything git would commit, as a fresh clone has it."""
-    names = subprocess.run(
+    listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
-        check=True,
         text=True,
-    ).stdout.split("\0")
+    )
+    names = listed.stdout.split("\0")
+    if listed.returncode:  # an archive without git
+        names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*")]
+        names = [name for name in names if not BUILT & set(Path(name).parts)]
     for name in filter(None, names):
         if (ROOT / name).is_symlink() or (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

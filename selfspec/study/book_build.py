@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -23,12 +24,15 @@ BUILDER = "from jupyter_book.cli.main import main; main()"
 STRICT = ("-W", "-n", "--keep-going")
 
 
-def build_book(root: Path, *, clean: bool = False) -> Path:
+def build_book(
+    root: Path, *, clean: bool = False, say: Callable[[str], None] | None = None
+) -> Path:
     """Bring fragments and table of contents up to date and build the site.
 
     Args:
         root: the project's folder.
         clean: forget what was built before.
+        say: told about each run page that is left out because its results are gone.
 
     Returns:
         The site's index.html.
@@ -41,7 +45,12 @@ def build_book(root: Path, *, clean: bool = False) -> Path:
     root = root.resolve()
     built = root / "book" / "_build"
     check_links(root)
-    pages.write(root)
+    written = pages.write(root)
+    for page in written.left_out if say else ():
+        say(
+            f"book/{page}.ipynb is left out: its run is not in results/. "
+            "Way out: delete the page, or restore the results"
+        )
     if clean:
         shutil.rmtree(built, ignore_errors=True)
     index = built / "html" / "index.html"

@@ -298,18 +298,28 @@ def _from_page(page: Path, cwd: Path, path: str) -> str:
 
 
 def _own_title(page: Path, title: str, label: str) -> str:
-    """`title`, with the label added when another page of the book has the same."""
+    """`title`, with the label added when another page of the book has the same.
+
+    Raises:
+        StudyError: another page has the same label; labels cannot be mended so.
+    """
+    taken = False
     for other in sorted(page.parents[1].glob("*/*.ipynb")):
+        try:
+            notebook = json.loads(other.read_text(encoding="utf-8"))
+            sources = ["".join(cell["source"]) for cell in notebook["cells"]]
+            its_label = notebook["metadata"].get("selfspec", {}).get("label")
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # not a page; pages.py will say so
         if other == page:
             continue
-        try:
-            cells = json.loads(other.read_text(encoding="utf-8"))["cells"]
-            sources = ["".join(cell["source"]) for cell in cells]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        if any(f"# {title}" in source.splitlines() for source in sources):
-            return f"{title} ({label})"
-    return title
+        if its_label == label:
+            raise StudyError(
+                f"the page {other.parent.name}/{other.name} has the label {label} too. "
+                "Way out: give each page a label of its own"
+            )
+        taken |= any(f"# {title}" in source.splitlines() for source in sources)
+    return f"{title} ({label})" if taken else title
 
 
 def _write(page: Path, text: str) -> None:

@@ -133,12 +133,23 @@ def test_unknown_key_fails_every_build_until_it_is_mended(changing):
     assert book_build.build_book(changing).is_file()
 
 
-def test_pages_that_left_the_book_leave_the_site(changing):
+def test_pages_that_left_the_book_leave_the_site_and_are_named(changing, built):
+    """A page whose results are gone: not built, and the reader is told."""
+    page = changing / "book" / f"{built.invented}.ipynb"
+    page.parent.mkdir(parents=True)
+    page.write_bytes((built.root / "book" / f"{built.invented}.ipynb").read_bytes())
     orphan = changing / "book" / "_build" / "html" / "runs" / "m--x" / "old.html"
     orphan.parent.mkdir(parents=True, exist_ok=True)
     orphan.write_text("old")
-    book_build.build_book(changing)
+    said = []
+    book_build.build_book(changing, say=said.append)
     assert not orphan.exists()
+    [line] = said
+    assert (
+        line.startswith(f"book/{built.invented}.ipynb is left out")
+        and "Way out" in line
+    )
+    forget_runs(changing)
 
 
 @pytest.mark.parametrize("found", ["2.1.7", "0.6.5", None])

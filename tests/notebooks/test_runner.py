@@ -258,6 +258,15 @@ def test_second_page_with_the_same_title_gets_another(root):
     assert titles == ["# E on m", "# E on m (m--y-e-smoke)"]
 
 
+def test_label_of_another_page_is_refused_before_anything_runs(root):
+    other = nbformat.v4.new_notebook(metadata={"selfspec": {"label": "m--x-e-smoke"}})
+    page = runner.page_path(root, "m", "y", "e", "smoke")
+    page.parent.mkdir(parents=True)
+    nbformat.write(other, page)
+    with pytest.raises(StudyError, match="m--y/e-smoke.ipynb has the label.*Way out"):
+        run(root, make(root, DEFAULTS, "raise ValueError"))
+
+
 def test_rerun_gives_the_same_bytes(root):
     template = make(root, "# E", DEFAULTS, "print(seed)", book_project.figure())
     first = run(root, template, {"seed": 1}).read_bytes()
