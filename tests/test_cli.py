@@ -57,7 +57,8 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch, capsys):
 
 
 def test_the_post_preset_is_the_posts_pair_and_grid(monkeypatch, tmp_path):
-    from selfspec.study import naive_sweep, study
+    from selfspec.study import study
+    from selfspec.study.sweep_grid import SIZES
 
     asked = []
     monkeypatch.setattr(study, "run_study", lambda m, **k: asked.append((m, k)) or m)
@@ -66,5 +67,5 @@ def test_the_post_preset_is_the_posts_pair_and_grid(monkeypatch, tmp_path):
         "mlx-community/Qwen3-4B-4bit",
         "mlx-community/Meta-Llama-3.1-8B-Instruct-4bit",
     ]
-    configurations = len(naive_sweep.SIZES["paper"].configurations)
+    configurations = len(SIZES["paper"].configurations)
     assert configurations * len(asked) == 24

@@ -18,8 +18,11 @@ from typing import Any
 from selfspec import blas  # before mlx, which keeps the BLAS it finds
 
 import mlx.core as mx  # isort: skip
+import mlx.nn as nn
 from mlx_lm.generate import generate_step, generation_stream
 from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
+
+from selfspec import decoding
 
 REPEATS = 7
 STEPS = 4  # decoding steps timed together: as many as a round drafts, about
@@ -64,7 +67,8 @@ def measure(
         model: the target; (1, T) token ids and a cache in, (1, T, V) logits out.
         context: token ids that fill the cache first; at least two.
         rows: verification widths m, each timed as one pass of m rows.
-        drafts: label -> a model that drafts with a cache of its own.
+        drafts: label -> what drafts: a model with a cache of its own, or a draft of
+            `selfspec.decoding`, which works on the target's.
         repeats: interleaved repeats; the median of the per-repeat ratios is kept.
 
     Raises:
@@ -74,7 +78,11 @@ def measure(
         raise ValueError(f"context needs at least 2 tokens, got {len(context)}")
     drafts = dict(drafts or {})
     target_cache = _filled_cache(model, context)
-    draft_caches = {label: _filled_cache(d, context) for label, d in drafts.items()}
+    draft_caches = {
+        label: _filled_cache(draft, context)
+        for label, draft in drafts.items()
+        if isinstance(draft, nn.Module)
+    }
     token = int(context[-1])
     steps, verify, cost = [], {m: [] for m in rows}, {label: [] for label in drafts}
     for repeat in range(repeats + 1):
@@ -82,6 +90,8 @@ def measure(
         passes = {m: _pass_seconds(model, target_cache, context, m) for m in rows}
         chains = {
             label: _chain_seconds(draft, draft_caches[label], token)
+            if label in draft_caches
+            else _draft_seconds(model, target_cache, token, draft)
             for label, draft in drafts.items()
         }
         if repeat == 0:  # pages in weights and allocates buffers
@@ -176,3 +186,23 @@ def _chain_seconds(draft, cache: list, token: int) -> float:
     seconds = time.perf_counter() - start
     trim_prompt_cache(cache, STEPS)
     return seconds / STEPS
+
+
+def _draft_seconds(model, cache: list, token: int, draft) -> float:
+    """Seconds of one draft step of the engine: one round's drafting, waited for."""
+    length = cache[0].offset
+    trace = decoding.Trace()
+    steps = decoding.generate_step(
+        [token],
+        model,
+        draft=draft,
+        num_draft_tokens=STEPS,
+        prompt_cache=cache,
+        max_tokens=-1,
+        trace=trace,
+        time_phases=True,
+    )
+    next(steps)
+    steps.close()
+    trim_prompt_cache(cache, cache[0].offset - length)
+    return trace.rounds[0].seconds_drafting / trace.rounds[0].drafted

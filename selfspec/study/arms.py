@@ -5,11 +5,13 @@ tokens, and reads the clock at yielded tokens, which MLX has computed by then.
 
     plain(model, prompt, num_tokens=64, eos={2})
     shorter_list(model, draft_model, prompt, num_draft_tokens=3, num_tokens=64, eos={2})
+    one_cache(model, draft, prompt, num_draft_tokens=3, num_tokens=64, eos={2})
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 import mlx.core as mx
 from mlx_lm.generate import (
@@ -18,6 +20,7 @@ from mlx_lm.generate import (
     speculative_generate_step,
 )
 
+from selfspec import decoding
 from selfspec.models import device
 from selfspec.study.paired import Decoded
 
@@ -56,42 +59,87 @@ def shorter_list(
     num_tokens: int,
     eos: Iterable[int] = (),
 ) -> Decoded:
-    """The post's mechanism: mlx-lm's two-model loop, the draft a shorter layer list.
-
-    Its first token comes with the whole first round, so decoding is timed from the end
-    of that round over the tokens after it.
-    """
-    eos = frozenset(eos)
-    tokens, stamps, drafted_flags = [], [], []
-    device.reset_peak_memory()
-    start = time.perf_counter()
-    steps = speculative_generate_step(
-        mx.array(prompt),
-        model,
-        draft_model,
-        num_draft_tokens=num_draft_tokens,
-        max_tokens=num_tokens,
+    """The post's mechanism: mlx-lm's two-model loop, the draft a shorter layer list."""
+    emitted = _speculate(
+        lambda: speculative_generate_step(
+            mx.array(prompt),
+            model,
+            draft_model,
+            num_draft_tokens=num_draft_tokens,
+            max_tokens=num_tokens,
+        ),
+        eos,
     )
-    with closing(steps):
+    rounds = rounds_of(emitted.from_draft, num_draft_tokens, num_tokens)
+    return emitted.decoded(rounds)
+
+
+def one_cache(
+    model,
+    draft,
+    prompt: Sequence[int],
+    *,
+    num_draft_tokens: int,
+    num_tokens: int,
+    eos: Iterable[int] = (),
+) -> Decoded:
+    """This project's engine: `draft` works on the target's own cache."""
+    trace = decoding.Trace()
+    emitted = _speculate(
+        lambda: decoding.generate_step(
+            mx.array(prompt),
+            model,
+            draft=draft,
+            num_draft_tokens=num_draft_tokens,
+            max_tokens=num_tokens,
+            trace=trace,
+        ),
+        eos,
+    )
+    rounds = [(r.drafted, r.accepted) for r in trace.rounds]
+    # past a full sliding window the engine decodes plainly: rounds without a draft
+    return emitted.decoded((*rounds, *[(0, 0)] * trace.plain_tokens))
+
+
+@dataclass
+class _Emitted:
+    """Tokens of one speculative run with the times at which they were handed out."""
+
+    tokens: list[int]
+    stamps: list[float]
+    from_draft: list[bool]
+    start: float
+    peak_bytes: int = 0
+
+    def decoded(self, rounds: tuple[tuple[int, int], ...]) -> Decoded:
+        """The first token comes with the whole first round, so decoding is timed from
+        the end of that round, over the tokens after it."""
+        flags = self.from_draft
+        first_round = flags.index(False) + 1 if False in flags else len(flags)
+        return Decoded(
+            tokens=tuple(self.tokens),
+            prefill_seconds=self.stamps[0] - self.start,
+            decode_seconds=self.stamps[-1] - self.stamps[first_round - 1],
+            decode_tokens=len(self.tokens) - first_round,
+            peak_bytes=self.peak_bytes,
+            rounds=rounds,
+        )
+
+
+def _speculate(begin: Callable[[], Iterator], eos: Iterable[int]) -> _Emitted:
+    eos = frozenset(eos)
+    device.reset_peak_memory()
+    out = _Emitted([], [], [], start=time.perf_counter())
+    with closing(begin()) as steps:
         for token, _, from_draft in steps:
-            stamps.append(time.perf_counter())
-            tokens.append(int(token))
-            drafted_flags.append(bool(from_draft))
-            if tokens[-1] in eos:
+            out.stamps.append(time.perf_counter())
+            out.tokens.append(int(token))
+            out.from_draft.append(bool(from_draft))
+            if out.tokens[-1] in eos:
                 break
     mx.synchronize(generation_stream)
-    rounds = rounds_of(drafted_flags, num_draft_tokens, num_tokens)
-    first_round = (
-        drafted_flags.index(False) + 1 if False in drafted_flags else len(tokens)
-    )
-    return Decoded(
-        tokens=tuple(tokens),
-        prefill_seconds=stamps[0] - start,
-        decode_seconds=stamps[-1] - stamps[first_round - 1],
-        decode_tokens=len(tokens) - first_round,
-        peak_bytes=device.peak_memory(),
-        rounds=rounds,
-    )
+    out.peak_bytes = device.peak_memory()
+    return out
 
 
 def rounds_of(

@@ -91,6 +91,37 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
+def compare_mechanisms(rows: pd.DataFrame) -> pd.DataFrame:
+    """What the mechanism alone changes: the same skip set and draft length in each.
+
+    For every configuration that both mechanisms ran, the two-cache arm's decode seconds
+    a token over the one-cache arm's, and the same of the time to the first token, each
+    a median over prompts of ratios timed in one block, with its 95 % interval. Empty
+    when only one mechanism ran.
+    """
+    keys = [*CONFIGURATION[1:], "prompt_id", "repeat"]
+    two = rows[rows["mechanism"] == "two caches"].set_index(keys)
+    one = rows[rows["mechanism"] == "one cache"].set_index(keys)
+    both = two.join(one, lsuffix="_two", rsuffix="_one", how="inner")
+    if both.empty:
+        return pd.DataFrame()
+    both["decode"] = both["speedup_one"] / both["speedup_two"]
+    both["first_token"] = both["prefill_seconds_two"] / both["prefill_seconds_one"]
+    lines = []
+    for key, group in both[both["decode"].notna()].groupby(level=[0, 1], sort=True):
+        by_prompt = group.groupby(level="prompt_id")[["decode", "first_token"]].mean()
+        line = dict(zip(CONFIGURATION[1:], key, strict=True))
+        for name in ("decode", "first_token"):
+            estimate = median_ratio(by_prompt[name])
+            line |= {
+                name: estimate.value,
+                f"{name}_low": estimate.low,
+                f"{name}_high": estimate.high,
+            }
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
 def best(table: pd.DataFrame) -> pd.Series:
     """The configuration with the highest median speedup."""
     return table.loc[table["speedup"].idxmax()]

@@ -43,6 +43,17 @@ def test_the_posts_arm_is_lossless_and_its_rounds_add_up(model, length):
     assert out.decode_tokens == 40 - (out.rounds[0][1] + 1)
 
 
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_the_one_cache_arm_is_lossless_and_its_rounds_add_up(model, length):
+    skip = SkipDraft.middle(6, 0.3)
+    out = arms.one_cache(model, skip, PROMPT, num_draft_tokens=length, num_tokens=40)
+    assert list(out.tokens) == plain_text(model, 40)
+    accepted = sum(a for _, a in out.rounds)
+    assert accepted + len(out.rounds) == 40
+    assert 0 < accepted < sum(d for d, _ in out.rounds)
+    assert out.decode_tokens == 40 - (out.rounds[0][1] + 1)
+
+
 def test_both_arms_stop_at_the_same_eos(model):
     text = plain_text(model, 40)
     eos = text[11]
@@ -52,7 +63,16 @@ def test_both_arms_stop_at_the_same_eos(model):
     post = arms.shorter_list(
         model, draft, PROMPT, num_draft_tokens=3, num_tokens=40, eos=[eos]
     )
+    one = arms.one_cache(
+        model,
+        SkipDraft.middle(6, 0.3),
+        PROMPT,
+        num_draft_tokens=3,
+        num_tokens=40,
+        eos=[eos],
+    )
     assert list(plain.tokens) == list(post.tokens) == text[: first + 1]
+    assert list(one.tokens) == list(plain.tokens)
 
 
 @given(st.data(), st.integers(1, 6), st.integers(1, 60))

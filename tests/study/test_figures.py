@@ -123,6 +123,27 @@ def test_sentences_say_what_the_table_says(table):
     assert "no such prompt is left" in sweep_page.sentence_on_loops(calm)
 
 
+def test_the_mechanism_is_put_in_numbers_or_its_absence_in_words():
+    comparison = pd.DataFrame(
+        [
+            dict(
+                skip_fraction=0.1,
+                num_draft_tokens=2,
+                decode=1.2,
+                decode_low=1.1,
+                decode_high=1.3,
+                first_token=1.9,
+                first_token_low=float("nan"),
+                first_token_high=float("nan"),
+            )
+        ]
+    )
+    shown = sweep_page.mechanisms_readable(comparison)
+    assert list(shown.iloc[0]) == ["10%", 2, "1.20 (1.10 to 1.30)", "1.90"]
+    assert "1.20 times as fast" in sweep_page.sentence_on_mechanisms(comparison)
+    assert "left out" in sweep_page.sentence_on_mechanisms(pd.DataFrame())
+
+
 def test_the_post_implies_what_the_identity_says(post):
     """Best 0.80x: about 1.2 steps beyond drafting; worst 0.22x: about 3."""
     implied = post.set_index("speedup")["round_remainder"]

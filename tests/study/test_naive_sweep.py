@@ -14,11 +14,13 @@ import pytest
 
 from selfspec.study import naive_sweep, sweep_summary
 from selfspec.study.errors import StudyError
-from selfspec.study.naive_sweep import Grid, predicted, resolve_grid
 from selfspec.study.paired import Decoded
 from selfspec.study.results import read_csv, read_provenance
+from selfspec.study.sweep_grid import SIZES, Grid, resolve_grid
+from selfspec.study.sweep_rows import predicted
 from tests.tiny import save_tiny_model
 
+MECHANISMS = ("two caches", "one cache")
 SMALL = dict(size="smoke", num_tokens=16)
 
 
@@ -42,7 +44,7 @@ def sweep(tiny, tmp_path_factory):
 
 def test_every_configuration_and_prompt_has_one_row_a_mechanism(sweep):
     keys = ["mechanism", "skip_fraction", "num_draft_tokens", "prompt_id", "repeat"]
-    expected = 2 * 2 * 3 * len(naive_sweep.MECHANISMS)
+    expected = 2 * 2 * 3 * len(MECHANISMS)
     assert len(sweep.rows) == expected
     assert not sweep.rows.duplicated(keys).any()
     assert set(sweep.rows["skip_fraction"]) == {0.2, 0.5}
@@ -81,7 +83,7 @@ def test_orders_vary_and_nothing_personal_is_kept(sweep):
 
 def test_summary_counts_sums_over_sums(sweep):
     table = sweep_summary.summarise(sweep.rows)
-    assert len(table) == 4 * len(naive_sweep.MECHANISMS)
+    assert len(table) == 4 * len(MECHANISMS)
     for line in table.to_dict("records"):
         part = sweep.rows[
             (sweep.rows["skip_fraction"] == line["skip_fraction"])
@@ -92,6 +94,21 @@ def test_summary_counts_sums_over_sums(sweep):
         assert line["speedup"] == pytest.approx(part["speedup"].median())
         assert line["verdict"] == "too few prompts" and math.isnan(line["low"])
         assert line["pairs"] == line["lossless"] == 3
+
+
+def test_mechanisms_are_compared_within_a_block(sweep):
+    comparison = sweep_summary.compare_mechanisms(sweep.rows)
+    assert len(comparison) == 4
+    line = comparison.iloc[0]
+    part = sweep.rows[
+        (sweep.rows["skip_fraction"] == line["skip_fraction"])
+        & (sweep.rows["num_draft_tokens"] == line["num_draft_tokens"])
+    ].pivot(index="prompt_id", columns="mechanism")
+    per_token = part["decode_seconds"] / part["decode_tokens"]
+    ratios = per_token["two caches"] / per_token["one cache"]
+    assert line["decode"] == pytest.approx(ratios.median(), rel=1e-3)
+    alone = sweep.rows[sweep.rows["mechanism"] == "one cache"]
+    assert sweep_summary.compare_mechanisms(alone).empty
 
 
 def test_prediction_sums_costs_over_the_timed_rounds():
@@ -107,10 +124,10 @@ def test_prediction_sums_costs_over_the_timed_rounds():
 def test_sizes_are_those_of_the_design():
     shape = {
         name: (len(grid.configurations), grid.num_prompts, grid.num_tokens)
-        for name, grid in naive_sweep.SIZES.items()
+        for name, grid in SIZES.items()
     }
     assert shape == {"smoke": (2, 2, 16), "default": (6, 6, 24), "paper": (12, 8, 64)}
-    paper = naive_sweep.SIZES["paper"]
+    paper = SIZES["paper"]
     assert paper.skip_fractions == (0.1, 0.2, 0.3, 0.5)
     assert paper.draft_lengths == (2, 3, 5)
 
@@ -185,7 +202,7 @@ def test_a_killed_sweep_resumes_without_losing_or_repeating_a_pair(tiny, tmp_pat
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = csv_rows(tmp_path)
-    total = 16 * len(naive_sweep.MECHANISMS)
+    total = 16 * len(MECHANISMS)
     assert 3 <= len(before) < total
     assert start(tiny, tmp_path).wait(timeout=240) == 0
     after = csv_rows(tmp_path)
