@@ -3,15 +3,22 @@
 Records in, text out; which file a text goes to is pages.py's business. Every number
 here is formatted from a record.
 
-    answer(collect(root))     # "- **Intel Xeon ...**: SmolLM2 ... the best of 12 ..."
+    answer(latest(collect(root)))    # "- **Intel Xeon ...**, smollm2-135m. Lossless ..."
 """
 
 import math
 from collections.abc import Container, Sequence
 
-from selfspec.study.run_records import Record, headlines
+import pandas as pd
+
+from selfspec.study import sweep_summary
+from selfspec.study.run_records import Record, count, headlines
 
 GENERATED = "<!-- Written by selfspec (study/pages.py) from results/; do not edit. -->"
+IN_WORDS = {
+    "two caches": "Two caches, as the post did it",
+    "one cache": "One cache, with this project's engine",
+}
 NOTHING = (
     "Not yet measured: `results/` holds no finished run.\n"
     "`make study` measures this machine."
@@ -23,36 +30,40 @@ MAC_MISSING = (
 
 
 def answer(records: Sequence[Record]) -> str:
-    """One bullet for each machine and model, best runs only."""
+    """One bullet for each machine and model, below it one for each mechanism."""
     chosen = headlines(list(records))
     if not chosen:
         return NOTHING
-    lines = [_sentence(record) for record in chosen]
+    lines = []
+    for record in chosen:
+        lines.append(
+            f"- **{record.machine_name}**, {record.model_name}. {lossless(record)}."
+        )
+        lines += [_sentence(name, table) for name, table in record.tables.items()]
     if not any(record.device == "metal" for record in chosen):
         lines.append(MAC_MISSING)
     return "\n".join(lines)
 
 
-def _sentence(record: Record) -> str:
-    best, total = record.best, len(record.table)
+def _sentence(mechanism: str, lines: pd.DataFrame) -> str:
+    best = sweep_summary.best(lines)
     parts = [
-        f"- **{record.machine_name}**, {record.model_name}: "
-        f"the best of {total} configurations decodes at "
-        f"{best['speedup']:.2f} times the plain speed{interval(best)}, "
+        f"  - {IN_WORDS.get(mechanism, mechanism)}: the best of {len(lines)} "
+        f"configurations decodes at {best['speedup']:.2f} times the plain "
+        f"speed{interval(best)}, "
         f"with {best['skip_fraction']:.0%} of the layers skipped, "
         f"{int(best['num_draft_tokens'])} draft tokens and an acceptance rate of "
         f"{best['acceptance_rate']:.0%}."
     ]
-    if record.count("too few prompts") == total:
+    if count(lines, "too few prompts") == len(lines):
         parts.append("Too few prompts for an interval, so no verdict.")
     else:
         parts.append(
-            f"Faster than plain decoding: {record.count('faster')}; "
-            f"no difference: {record.count('no difference')}; "
-            f"slower: {record.count('slower')}."
+            f"Faster than plain decoding: {count(lines, 'faster')}; "
+            f"no difference: {count(lines, 'no difference')}; "
+            f"slower: {count(lines, 'slower')}."
         )
-    parts.append(lossless(record) + ".")
-    return "\n  ".join(parts)
+    return "\n    ".join(parts)
 
 
 def lossless(record: Record) -> str:
@@ -71,13 +82,14 @@ def interval(line) -> str:
 
 
 def runs_table(records: Sequence[Record], pages: Container[str]) -> str:
-    """One row a run; CPU rows say CPU. `pages`: which runs have a page to link to."""
+    """One row a run and mechanism. `pages`: which runs have a page to link to."""
     if not records:
         return NOTHING
     head = (
         "machine",
         "model",
         "run",
+        "mechanism",
         "best S",
         "predicted S",
         "skipped, drafted",
@@ -87,28 +99,32 @@ def runs_table(records: Sequence[Record], pages: Container[str]) -> str:
     )
     rows = []
     for record in records:
-        best = record.best
         size = f"{{doc}}`{record.size} </{record.page}>`"
-        rows.append(
-            (
-                record.machine_name + (" (drifted)" if record.drifted else ""),
-                record.model_name,
-                (size if record.page in pages else record.size) + f", {record.date}",
-                f"{best['speedup']:.2f}{interval(best)}",
-                f"{best['predicted_speedup']:.2f}",
-                f"{best['skip_fraction']:.0%}, {int(best['num_draft_tokens'])}",
-                f"{best['acceptance_rate']:.0%}",
-                "no interval"
-                if record.count("too few prompts") == len(record.table)
-                else " / ".join(
-                    str(record.count(verdict))
-                    for verdict in ("faster", "no difference", "slower")
-                ),
-                f"{int(record.table['lossless'].sum())} of "
-                f"{int(record.table['pairs'].sum())}",
+        for mechanism, lines in record.tables.items():
+            best = sweep_summary.best(lines)
+            rows.append(
+                (
+                    record.machine_name + (" (drifted)" if record.drifted else ""),
+                    record.model_name,
+                    (size if record.page in pages else record.size)
+                    + f", {record.date}",
+                    mechanism,
+                    f"{best['speedup']:.2f}{interval(best)}",
+                    f"{best['predicted_speedup']:.2f}",
+                    f"{best['skip_fraction']:.0%}, {int(best['num_draft_tokens'])}",
+                    f"{best['acceptance_rate']:.0%}",
+                    _verdicts(lines),
+                    f"{int(lines['lossless'].sum())} of {int(lines['pairs'].sum())}",
+                )
             )
-        )
     return table(head, rows)
+
+
+def _verdicts(lines: pd.DataFrame) -> str:
+    if count(lines, "too few prompts") == len(lines):
+        return "no interval"
+    counts = [count(lines, what) for what in ("faster", "no difference", "slower")]
+    return " / ".join(map(str, counts))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

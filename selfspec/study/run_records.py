@@ -5,7 +5,8 @@ provenance and its table, one line a configuration. Of several runs of the same
 experiment and size on one machine the latest counts. Needs no MLX.
 
     for record in latest(collect(root)):
-        record.model_name, record.best["speedup"], record.count("faster")
+        for mechanism, table in record.tables.items():
+            record.model_name, mechanism, count(table, "faster")
 """
 
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from selfspec.study.results import RESULTS, read_provenance
 
 SIZES = ("paper", "default", "smoke")  # the largest first
 DEVICES = {"metal": "Metal GPU", "cpu": "CPU", "cuda": "CUDA GPU"}
+MECHANISMS = ("two caches", "one cache")  # as naive_sweep names them, the post's first
 DRIFT_BOUND = 0.05  # DESIGN: a baseline that moved more is flagged
 
 
@@ -65,16 +67,11 @@ class Record:
         return f"{chip} ({cores}{memory} GB, {DEVICES.get(self.device, self.device)})"
 
     @property
-    def best(self) -> pd.Series:
-        return sweep_summary.best(self.table)
-
-    @property
-    def worst(self) -> pd.Series:
-        return sweep_summary.worst(self.table)
-
-    def count(self, verdict: str) -> int:
-        """How many configurations ended faster, slower or with no difference."""
-        return int((self.table["verdict"] == verdict).sum())
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """The table of each mechanism, the post's first."""
+        names = list(dict.fromkeys(self.table["mechanism"]))
+        names.sort(key=[*MECHANISMS, *names].index)
+        return {name: self.table[self.table["mechanism"] == name] for name in names}
 
     @property
     def drifted(self) -> bool:
@@ -119,6 +116,11 @@ def _record(folder: Path, run_id: str, facts: dict) -> Record | None:
         rows=rows,
         table=table,
     )
+
+
+def count(table: pd.DataFrame, verdict: str) -> int:
+    """How many configurations ended faster, slower or with no difference."""
+    return int((table["verdict"] == verdict).sum())
 
 
 def latest(records: list[Record]) -> list[Record]:

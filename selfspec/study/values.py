@@ -1,11 +1,12 @@
 """The numbers that prose may quote, by key: what {result}`key` looks up.
 
-Keys are cpu.naive-sweep.best_speedup (the largest run on such a device), or with
+Keys are cpu.naive-sweep.two-caches.best_speedup (the largest run on such a device, one of
+its mechanisms), cpu.naive-sweep.verify_ratio_3 (the run as a whole), the same with
 machine, model and size spelled out, or post.* for the figures of the post. A device
 that nobody has measured has its keys too, with the value None: "not yet measured".
 
     found = values(latest(collect(root)), reference.post(root))
-    found["metal.naive-sweep.best_speedup"]      # None so far
+    found["metal.naive-sweep.two-caches.best_speedup"]      # None so far
 """
 
 import math
@@ -14,17 +15,25 @@ from typing import Any
 
 import pandas as pd
 
-from selfspec.study.run_records import DEVICES, Record, headlines
+from selfspec.study import sweep_summary
+from selfspec.study.results import slug
+from selfspec.study.run_records import DEVICES, MECHANISMS, Record, count, headlines
 
 EXPERIMENTS = ("naive-sweep",)
-FIELDS = (
-    "machine model size date best_speedup best_low best_high best_skip_percent"
-    " best_num_draft_tokens best_acceptance_percent best_predicted worst_speedup"
-    " worst_skip_percent worst_num_draft_tokens worst_acceptance_percent configurations"
-    " faster slower no_difference pairs lossless_pairs ties prompts drift_percent"
-    " step_milliseconds blas_threads verify_ratio_2 verify_ratio_3 verify_ratio_4"
-    " verify_ratio_6"
+RUN_FIELDS = (
+    "machine model size date configurations pairs lossless_pairs ties prompts"
+    " drift_percent step_milliseconds blas_threads"
+    " verify_ratio_2 verify_ratio_3 verify_ratio_4 verify_ratio_6"
 ).split()
+MECHANISM_FIELDS = (
+    "configurations faster slower no_difference best_speedup best_low best_high"
+    " best_skip_percent best_num_draft_tokens best_acceptance_percent best_predicted"
+    " worst_speedup worst_skip_percent worst_num_draft_tokens worst_acceptance_percent"
+).split()
+NOT_MEASURED = {
+    **dict.fromkeys(RUN_FIELDS),
+    **{f"{slug(m)}.{field}": None for m in MECHANISMS for field in MECHANISM_FIELDS},
+}
 
 
 def values(records: Sequence[Record], post: pd.DataFrame) -> dict[str, Any]:
@@ -42,7 +51,7 @@ def values(records: Sequence[Record], post: pd.DataFrame) -> dict[str, Any]:
                 if (record.device, record.experiment) == (device, experiment)
             ]
             best = max(fitting, key=lambda record: record.rank, default=None)
-            figures = of_run(best) if best else dict.fromkeys(FIELDS)
+            figures = {**NOT_MEASURED, **(of_run(best) if best else {})}
             found |= {f"{device}.{experiment}.{k}": v for k, v in figures.items()}
             found[f"{device}.{experiment}.runs"] = len(fitting)
     for record in records:
@@ -52,8 +61,8 @@ def values(records: Sequence[Record], post: pd.DataFrame) -> dict[str, Any]:
 
 
 def of_run(record: Record) -> dict[str, Any]:
-    """FIELDS of one run."""
-    best, worst, table = record.best, record.worst, record.table
+    """RUN_FIELDS of one run, and MECHANISM_FIELDS of each of its mechanisms."""
+    table = record.table
     costs = record.facts.get("costs", {})
     verify = costs.get("verify_ratio", {})
     figures = {
@@ -61,21 +70,7 @@ def of_run(record: Record) -> dict[str, Any]:
         "model": record.model_name,
         "size": record.size,
         "date": record.date,
-        "best_speedup": best["speedup"],
-        "best_low": best["low"],
-        "best_high": best["high"],
-        "best_skip_percent": 100 * best["skip_fraction"],
-        "best_num_draft_tokens": int(best["num_draft_tokens"]),
-        "best_acceptance_percent": 100 * best["acceptance_rate"],
-        "best_predicted": best["predicted_speedup"],
-        "worst_speedup": worst["speedup"],
-        "worst_skip_percent": 100 * worst["skip_fraction"],
-        "worst_num_draft_tokens": int(worst["num_draft_tokens"]),
-        "worst_acceptance_percent": 100 * worst["acceptance_rate"],
         "configurations": len(table),
-        "faster": record.count("faster"),
-        "slower": record.count("slower"),
-        "no_difference": record.count("no difference"),
         "pairs": int(table["pairs"].sum()),
         "lossless_pairs": int(table["lossless"].sum()),
         "ties": int(table["ties"].sum()),
@@ -85,7 +80,33 @@ def of_run(record: Record) -> dict[str, Any]:
         "blas_threads": costs.get("blas_threads"),
         **{f"verify_ratio_{m}": verify.get(str(m)) for m in (2, 3, 4, 6)},
     }
-    return {key: plain(figures[key]) for key in FIELDS}
+    found = {key: plain(figures[key]) for key in RUN_FIELDS}
+    for mechanism, part in record.tables.items():
+        figures = of_mechanism(part)
+        found |= {f"{slug(mechanism)}.{k}": figures[k] for k in MECHANISM_FIELDS}
+    return found
+
+
+def of_mechanism(table: pd.DataFrame) -> dict[str, Any]:
+    """MECHANISM_FIELDS of one mechanism's table."""
+    found = {
+        "configurations": len(table),
+        "faster": count(table, "faster"),
+        "slower": count(table, "slower"),
+        "no_difference": count(table, "no difference"),
+    }
+    best, worst = sweep_summary.best(table), sweep_summary.worst(table)
+    for name, line in (("best", best), ("worst", worst)):
+        found |= {
+            f"{name}_speedup": line["speedup"],
+            f"{name}_low": line["low"],
+            f"{name}_high": line["high"],
+            f"{name}_skip_percent": 100 * line["skip_fraction"],
+            f"{name}_num_draft_tokens": int(line["num_draft_tokens"]),
+            f"{name}_acceptance_percent": 100 * line["acceptance_rate"],
+            f"{name}_predicted": line["predicted_speedup"],
+        }
+    return {key: plain(value) for key, value in found.items()}
 
 
 def of_post(post: pd.DataFrame) -> dict[str, Any]:

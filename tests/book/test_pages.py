@@ -55,7 +55,7 @@ def test_no_run_at_all_is_said_plainly(project):
     pages.write(project)
     assert "Not yet measured" in generated(project, "answer.md")
     assert toc_files(project) == ["method", "naive-sweep", "references"]
-    assert values(project)["metal.naive-sweep.best_speedup"] is None
+    assert values(project)["metal.naive-sweep.two-caches.best_speedup"] is None
     assert values(project)["runs"] == 0
 
 
@@ -164,9 +164,13 @@ def test_machines_are_never_pooled_and_a_cpu_says_cpu(project):
     book_project.add_results(project, machine=CPU, speedup=0.6)
     pages.write(project)
     found = values(project)
-    assert found["metal.naive-sweep.best_speedup"] == pytest.approx(1.3, rel=0.02)
-    assert found["cpu.naive-sweep.best_speedup"] == pytest.approx(0.6, rel=0.02)
-    assert found["cuda.naive-sweep.best_speedup"] is None
+    assert found["metal.naive-sweep.two-caches.best_speedup"] == pytest.approx(
+        1.3, rel=0.02
+    )
+    assert found["cpu.naive-sweep.two-caches.best_speedup"] == pytest.approx(
+        0.6, rel=0.02
+    )
+    assert found["cuda.naive-sweep.two-caches.best_speedup"] is None
     for name in ("answer.md", "naive-sweep-runs.md"):
         assert "Testron 9000 (8 cores, 16 GB, CPU)" in generated(project, name)
 
@@ -187,7 +191,7 @@ def test_too_few_prompts_get_no_verdict(project):
     pages.write(project)
     answer = generated(project, "answer.md")
     assert "Too few prompts for an interval" in answer and "[" not in answer
-    assert values(project)["metal.naive-sweep.best_low"] is None
+    assert values(project)["metal.naive-sweep.two-caches.best_low"] is None
 
 
 def test_drift_beyond_the_bound_is_flagged(project):
@@ -211,6 +215,28 @@ def test_counts_and_losslessness_come_from_the_rows(project):
     answer = generated(project, "answer.md")
     assert "Faster than plain decoding: 0; no difference: 0; slower: 2." in answer
     assert "Lossless in 12 of 12 pairs." in answer
+
+
+def test_mechanisms_are_told_apart_and_the_posts_comes_first(project):
+    book_project.add_results(
+        project, mechanisms=("one cache", "two caches"), speedup=0.7
+    )
+    pages.write(project)
+    found = values(project)
+    first = found["metal.naive-sweep.one-cache.best_speedup"]
+    assert first == pytest.approx(0.7, rel=0.02)
+    second = found["metal.naive-sweep.two-caches.best_speedup"]
+    assert second == pytest.approx(0.9, rel=0.02)
+    for name in ("answer.md", "naive-sweep-runs.md"):
+        text = generated(project, name).lower()
+        assert text.index("two caches") < text.index("one cache")
+    assert "Lossless in 24 of 24 pairs" in generated(project, "answer.md")
+
+
+def test_mechanisms_have_the_names_that_the_sweep_gives_them():
+    from selfspec.study import naive_sweep
+
+    assert run_records.MECHANISMS == (naive_sweep.TWO_CACHES, naive_sweep.ONE_CACHE)
 
 
 def test_post_figures_imply_a_costly_verification(project):
