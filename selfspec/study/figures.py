@@ -7,20 +7,16 @@ the built page. Needs no MLX.
     show(figures.speedup(table, post), name="speedup", alt=..., caption=..., csv=...)
 """
 
-from collections.abc import Sequence
-
 import matplotlib
 
 matplotlib.use("svg", force=False)
 import matplotlib.pyplot as plt  # noqa: E402
-import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 import seaborn as sns  # noqa: E402
 
 DRAFT_LENGTH_COLOURS = {2: "#0072b2", 3: "#d55e00", 5: "#009e73"}  # Okabe-Ito
 REFERENCE_COLOUR = "#555555"
 LEGEND_HEIGHT = 0.7  # inches below the panels
-MARKERS = ("o", "s", "^", "D", "v")
 _BREAK_EVEN = {"color": "black", "linewidth": 1, "linestyle": "--"}
 
 
@@ -70,78 +66,65 @@ def speedup(table: pd.DataFrame, post: pd.DataFrame | None = None):
         table: of `sweep_summary.summarise`.
         post: the post's published figures, drawn as hollow reference marks.
     """
-    mechanisms, axes, figure = _panels(table, height=3.8)
-    for ax, mechanism in zip(axes, mechanisms, strict=True):
-        part = table[table["mechanism"] == mechanism]
-        lengths = sorted(part["num_draft_tokens"].unique())
-        for index, length in enumerate(lengths):
-            line = part[part["num_draft_tokens"] == length].sort_values("skip_fraction")
-            shift = (index - (len(lengths) - 1) / 2) * 0.4  # error bars side by side
-            x = line["skip_fraction"] * 100 + shift
-            colour = _colour(length, index)
-            below, above = line["speedup"] - line["low"], line["high"] - line["speedup"]
-            ax.errorbar(
-                x,
-                line["speedup"],
-                yerr=np.vstack([below.fillna(0), above.fillna(0)]),
-                color=colour,
-                marker=MARKERS[index % len(MARKERS)],
-                capsize=3,
-                label=f"{length} draft tokens",
-            )
-            ax.plot(
-                x, line["predicted_speedup"], color=colour, linestyle=":", linewidth=1.2
-            )
+    panels, figure = _panels(table, height=3.8)
+    for ax, (mechanism, part) in panels.items():
+        palette = _palette(part["num_draft_tokens"])
+        lengths = sorted(palette)
+        # side by side, so that intervals of different lengths can be told apart
+        shift = {
+            length: 0.4 * (i - len(lengths) // 2) for i, length in enumerate(lengths)
+        }
+        shown = part.assign(
+            percent=part["skip_fraction"] * 100 + part["num_draft_tokens"].map(shift)
+        )
+        common = dict(data=shown, x="percent", hue="num_draft_tokens", palette=palette)
+        sns.lineplot(**common, y="speedup", marker="o", ax=ax, errorbar=None)
+        sns.lineplot(
+            **common,
+            y="predicted_speedup",
+            linestyle=":",
+            linewidth=1.2,
+            legend=False,
+            errorbar=None,
+            ax=ax,
+        )
+        for line in shown[shown["low"].notna()].itertuples():
+            ax.vlines(line.percent, line.low, line.high, palette[line.num_draft_tokens])
         ax.axhline(1, **_BREAK_EVEN)
-        if post is not None and mechanism == mechanisms[0]:
-            ax.scatter(
-                post["skip_fraction"] * 100,
-                post["speedup"],
-                marker="D",
-                facecolors="none",
-                edgecolors=REFERENCE_COLOUR,
-                label="the post, on an M3",
-                zorder=3,
-            )
+        ax.plot([], [], color="black", linestyle=":", label="predicted")
+        if post is not None and ax is next(iter(panels)):
+            _reference(ax, post["skip_fraction"] * 100, post["speedup"])
         ax.set(title=mechanism, xlabel="layers skipped (%)", ylabel="speedup S")
         ax.set_ylim(bottom=0)
-    axes[0].plot([], [], color="black", linestyle=":", label="predicted")
-    _legend(figure, axes[0])
+    _legend(figure)
     return figure
 
 
 def acceptance(table: pd.DataFrame, post: pd.DataFrame | None = None):
     """Acceptance rate against skip fraction, one panel a mechanism."""
-    mechanisms, axes, figure = _panels(table, height=3.6)
-    for ax, mechanism in zip(axes, mechanisms, strict=True):
-        part = table[table["mechanism"] == mechanism]
-        for index, length in enumerate(sorted(part["num_draft_tokens"].unique())):
-            line = part[part["num_draft_tokens"] == length].sort_values("skip_fraction")
-            ax.plot(
-                line["skip_fraction"] * 100,
-                line["acceptance_rate"] * 100,
-                color=_colour(length, index),
-                marker=MARKERS[index % len(MARKERS)],
-                label=f"{length} draft tokens",
-            )
-        if post is not None and mechanism == mechanisms[0]:
-            known = post[post["acceptance_rate"].notna()]
-            ax.scatter(
-                known["skip_fraction"] * 100,
-                known["acceptance_rate"] * 100,
-                marker="D",
-                facecolors="none",
-                edgecolors=REFERENCE_COLOUR,
-                label="the post, on an M3",
-                zorder=3,
-            )
+    panels, figure = _panels(table, height=3.6)
+    for ax, (mechanism, part) in panels.items():
+        sns.lineplot(
+            data=part.assign(
+                percent=part["skip_fraction"] * 100, rate=part["acceptance_rate"] * 100
+            ),
+            x="percent",
+            y="rate",
+            hue="num_draft_tokens",
+            palette=_palette(part["num_draft_tokens"]),
+            marker="o",
+            errorbar=None,
+            ax=ax,
+        )
+        if post is not None and ax is next(iter(panels)):
+            _reference(ax, post["skip_fraction"] * 100, post["acceptance_rate"] * 100)
         ax.set(
             title=mechanism,
             xlabel="layers skipped (%)",
             ylabel="acceptance rate (%)",
             ylim=(0, 100),
         )
-    _legend(figure, axes[0])
+    _legend(figure)
     return figure
 
 
@@ -153,42 +136,31 @@ def plane(table: pd.DataFrame, post: pd.DataFrame | None = None):
     Args:
         post: the post's figures with a `cost_ratio` column (from weight shares).
     """
-    figure, ax = plt.subplots(figsize=(5.6, 5.2 + LEGEND_HEIGHT))
-    ax.plot([0, 1], [0, 1], **_BREAK_EVEN)
+    figure, ax = plt.subplots(figsize=(5.6, 5.0 + LEGEND_HEIGHT))
+    ax.plot([0, 2], [0, 2], **_BREAK_EVEN)
     ax.fill_between([0, 1], [0, 1], 1, color="#009e73", alpha=0.07, linewidth=0)
-    ax.text(0.03, 0.95, "a draft can pay", transform=ax.transAxes, va="top")
-    ax.text(0.97, 0.05, "a draft loses", transform=ax.transAxes, ha="right")
-    kinds = list(dict.fromkeys(table["mechanism"]))
-    for kind, mechanism in enumerate(kinds):
-        part = table[table["mechanism"] == mechanism]
-        for index, length in enumerate(sorted(part["num_draft_tokens"].unique())):
-            points = part[part["num_draft_tokens"] == length]
-            ax.scatter(
-                points["cost_ratio"],
-                points["acceptance_rate"],
-                color=_colour(length, index),
-                marker=MARKERS[kind % len(MARKERS)],
-                label=f"{mechanism}, {length} draft tokens",
-                zorder=3,
-            )
+    ax.text(0.03, 0.96, "a draft can pay", transform=ax.transAxes, va="top")
+    ax.text(0.97, 0.04, "a draft loses", transform=ax.transAxes, ha="right")
+    sns.scatterplot(
+        data=table,
+        x="cost_ratio",
+        y="acceptance_rate",
+        hue="num_draft_tokens",
+        palette=_palette(table["num_draft_tokens"]),
+        style="mechanism" if table["mechanism"].nunique() > 1 else None,
+        s=60,
+        zorder=3,
+        ax=ax,
+    )
     if post is not None:
-        known = post[post["acceptance_rate"].notna()]
-        ax.scatter(
-            known["cost_ratio"],
-            known["acceptance_rate"],
-            marker="D",
-            facecolors="none",
-            edgecolors=REFERENCE_COLOUR,
-            label="the post, on an M3",
-            zorder=3,
-        )
+        _reference(ax, post["cost_ratio"], post["acceptance_rate"])
     ax.set(
         xlim=(0, max(1.05, table["cost_ratio"].max() + 0.05)),
         ylim=(0, 1),
         xlabel="cost ratio c (draft step / plain step)",
         ylabel="acceptance rate A/D",
     )
-    _legend(figure, ax)
+    _legend(figure)
     return figure
 
 
@@ -231,34 +203,59 @@ def describe_plane(table: pd.DataFrame) -> str:
 
 
 def _panels(table: pd.DataFrame, height: float):
-    mechanisms = list(dict.fromkeys(table["mechanism"]))
+    """Axes -> (mechanism, its lines), and the figure they stand in."""
+    parts = list(table.groupby("mechanism", sort=False))
     figure, axes = plt.subplots(
         1,
-        len(mechanisms),
-        figsize=(max(5.6, 3.7 * len(mechanisms)), height + LEGEND_HEIGHT),
+        len(parts),
+        figsize=(max(5.6, 3.7 * len(parts)), height + LEGEND_HEIGHT),
         sharey=True,
         squeeze=False,
     )
-    return mechanisms, list(axes[0]), figure
+    return dict(zip(axes[0], parts, strict=True)), figure
 
 
-def _colour(length: int, index: int) -> str:
-    fallback: Sequence[str] = sns.color_palette("colorblind").as_hex()
-    return DRAFT_LENGTH_COLOURS.get(int(length), fallback[(index + 3) % len(fallback)])
+def _palette(lengths: pd.Series) -> dict[int, str]:
+    """Draft length -> colour; the study's own lengths keep theirs in every figure."""
+    spare = iter(sns.color_palette("colorblind", 10).as_hex()[3:])
+    return {
+        int(length): DRAFT_LENGTH_COLOURS.get(int(length)) or next(spare)
+        for length in sorted(lengths.unique())
+    }
 
 
-def _legend(figure, ax) -> None:
+def _reference(ax, x: pd.Series, y: pd.Series) -> None:
+    ax.scatter(
+        x,
+        y,
+        marker="D",
+        facecolors="none",
+        edgecolors=REFERENCE_COLOUR,
+        label="the post, on an M3",
+        zorder=3,
+    )
+
+
+def _legend(figure) -> None:
     """One legend below all panels, so that they keep the page's width."""
-    handles, labels = ax.get_legend_handles_labels()
-    columns = min(3, len(labels))
+    entries: dict[str, object] = {}
+    for ax in figure.axes:
+        handles, labels = ax.get_legend_handles_labels()
+        for handle, label in zip(handles, labels, strict=True):
+            if label in ("num_draft_tokens", "mechanism"):  # seaborn's own headings
+                continue
+            label = f"{label} draft tokens" if label.isdigit() else label
+            entries.setdefault(label, handle)
+        if ax.get_legend():
+            ax.get_legend().remove()
     share = LEGEND_HEIGHT / figure.get_figheight()
     figure.tight_layout(rect=(0, share, 1, 1))
     figure.legend(
-        handles,
-        labels,
+        entries.values(),
+        entries.keys(),
         loc="lower center",
         bbox_to_anchor=(0.5, 0),
-        ncols=columns,
+        ncols=min(3, len(entries)),
         frameon=False,
         fontsize="small",
     )

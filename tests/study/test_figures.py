@@ -52,10 +52,17 @@ def closed():
 def test_speedup_draws_every_point_interval_break_even_and_the_post(table, post):
     figure = figures.speedup(table, post)
     [ax] = figure.axes
-    drawn = sorted(
-        y for container in ax.containers for y in container.lines[0].get_ydata()
-    )
-    assert drawn == pytest.approx(sorted(table["speedup"]))
+    drawn = {round(float(y), 6) for line in ax.lines for y in line.get_ydata()}
+    assert {round(y, 6) for y in table["speedup"]} <= drawn
+    assert {round(y, 6) for y in table["predicted_speedup"]} <= drawn
+    spans = {
+        (round(float(low), 6), round(float(high), 6))
+        for collection in ax.collections[:-1]
+        for (_, low), (_, high) in collection.get_segments()
+    }
+    assert spans == {
+        (round(a, 6), round(b, 6)) for a, b in zip(table.low, table.high, strict=True)
+    }
     marks = ax.collections[-1].get_offsets()
     assert sorted(marks[:, 1]) == pytest.approx(sorted(post["speedup"]))
     assert any(list(line.get_ydata()) == [1, 1] for line in ax.lines)
