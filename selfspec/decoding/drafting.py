@@ -76,6 +76,9 @@ class Drafter:
     def settle(self, length: int) -> None:
         """Forget what was read after the first `length` tokens of the text."""
 
+    def finish(self, tokens: list[int]) -> None:
+        """Leave caches of its own, if any, at all of `tokens` but the last."""
+
     def room(self) -> int:
         """Tokens that may still be drafted before a cache of its own wraps."""
         return UNLIMITED

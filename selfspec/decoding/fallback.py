@@ -29,5 +29,9 @@ class FallbackDrafter(Drafter):
         self.first.settle(length)
         self.second.settle(length)
 
+    def finish(self, tokens):
+        self.first.finish(tokens)
+        self.second.finish(tokens)
+
     def room(self):
         return min(self.first.room(), self.second.room())

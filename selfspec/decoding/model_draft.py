@@ -36,6 +36,7 @@ class ModelDrafter(StepDrafter):
         self.caches.check(f"draft model {name_of(draft.model)}", len(entries))
         if target.window_cache == "full":
             self.caches.widen()
+        self.is_callers = cache is not None
         self.base = self.caches.length
         self.vocab_size = target.vocab_size()
 
@@ -71,6 +72,13 @@ class ModelDrafter(StepDrafter):
 
     def settle(self, length):
         self.caches.roll_back(self.base + length)
+
+    def finish(self, tokens):
+        if not self.caches.can_roll_back:
+            return
+        self.settle(len(tokens) - 1)
+        if self.is_callers:  # who will go on with both caches
+            self._read(tokens[self.caches.length - self.base : -1])
 
     def room(self):
         return self.caches.room() - 1

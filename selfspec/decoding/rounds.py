@@ -71,6 +71,7 @@ class Decoder:
         self.progress = progress or (lambda done, total: None)
         self.time_phases = time_phases
         self.drafters: dict[object, Drafter] = {}
+        self.chosen: Choice | None = None  # asked for while decoding plainly
         self.needs_history = getattr(rule, "needs_history", False)
         target.base = target.caches.length
 
@@ -82,7 +83,8 @@ class Decoder:
         try:
             self.prefill()
             while left > 0:
-                choice = self._affordable(self.policy.choose(), left)
+                choice = self.chosen or self._affordable(self.policy.choose(), left)
+                self.chosen = None
                 source = self.round(choice) if choice else self.plain(left)
                 for emitted in source:
                     left -= 1
@@ -197,7 +199,9 @@ class Decoder:
         started = time.perf_counter()
         token, logprobs = self._step(mx.array(self.tokens[-1:], mx.uint32), ())
         for count in itertools.count(1):
-            ahead = count < left and (count == 1 or self._stay_plain(left - count))
+            if count > 1 and count < left:
+                self.chosen = self._affordable(self.policy.choose(), left - count)
+            ahead = count < left and self.chosen is None
             if ahead:  # queued before this token is read, so the device never waits
                 following = self._step(token, token)
             value = token.item()
@@ -208,9 +212,6 @@ class Decoder:
             if not ahead:
                 return
             token, logprobs = following
-
-    def _stay_plain(self, left: float) -> bool:
-        return self._affordable(self.policy.choose(), left) is None
 
     def _step(self, ids: mx.array, unread) -> tuple[mx.array, mx.array]:
         """Queue one plain step; `unread` are tokens not yet in the text."""
@@ -245,7 +246,7 @@ class Decoder:
         if self.first_draft is not None and caches.can_roll_back:
             caches.roll_back(length)
             for drafter in self.drafters.values():
-                drafter.settle(len(self.tokens) - 1)
+                drafter.finish(self.tokens)
         self.trace.cached_tokens = caches.length
         self.trace.peak_memory = mx.get_peak_memory()
 
