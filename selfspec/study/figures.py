@@ -7,6 +7,8 @@ the built page. Needs no MLX.
     show(figures.speedup(table, post), name="speedup", alt=..., caption=..., csv=...)
 """
 
+import io
+
 import matplotlib
 
 matplotlib.use("svg", force=False)
@@ -35,6 +37,14 @@ def style() -> None:
     )
 
 
+def svg(figure) -> str:
+    """The figure as SVG text, the same for the same data; closes it."""
+    text = io.StringIO()
+    figure.savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None})
+    plt.close(figure)
+    return text.getvalue()
+
+
 def show(figure, *, name: str, alt: str, caption: str, csv: str = "") -> None:
     """Display a figure as SVG, with the words that the page needs beside it.
 
@@ -44,16 +54,11 @@ def show(figure, *, name: str, alt: str, caption: str, csv: str = "") -> None:
         caption: one or two sentences under the figure.
         csv: file name of the data, for the link under the figure.
     """
-    import io
-
     from IPython.display import display
 
-    text = io.StringIO()
-    figure.savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None})
-    plt.close(figure)
     words = {"name": name, "alt": alt, "caption": caption, "csv": csv}
     display(
-        {"image/svg+xml": text.getvalue(), "text/plain": alt},
+        {"image/svg+xml": svg(figure), "text/plain": alt},
         raw=True,
         metadata={"selfspec": words},
     )
@@ -134,6 +139,7 @@ def plane(table: pd.DataFrame, post: pd.DataFrame | None = None):
     With v = 1 and o = 0 a draft pays above the diagonal and only there.
 
     Args:
+        table: of `sweep_summary.summarise`; may be empty.
         post: the post's figures with a `cost_ratio` column (from weight shares).
     """
     figure, ax = plt.subplots(figsize=(5.6, 5.0 + LEGEND_HEIGHT))
@@ -141,21 +147,22 @@ def plane(table: pd.DataFrame, post: pd.DataFrame | None = None):
     ax.fill_between([0, 1], [0, 1], 1, color="#009e73", alpha=0.07, linewidth=0)
     ax.text(0.03, 0.96, "a draft can pay", transform=ax.transAxes, va="top")
     ax.text(0.97, 0.04, "a draft loses", transform=ax.transAxes, ha="right")
-    sns.scatterplot(
-        data=table,
-        x="cost_ratio",
-        y="acceptance_rate",
-        hue="num_draft_tokens",
-        palette=_palette(table["num_draft_tokens"]),
-        style="mechanism" if table["mechanism"].nunique() > 1 else None,
-        s=60,
-        zorder=3,
-        ax=ax,
-    )
+    if not table.empty:
+        sns.scatterplot(
+            data=table,
+            x="cost_ratio",
+            y="acceptance_rate",
+            hue="num_draft_tokens",
+            palette=_palette(table["num_draft_tokens"]),
+            style="mechanism" if table["mechanism"].nunique() > 1 else None,
+            s=60,
+            zorder=3,
+            ax=ax,
+        )
     if post is not None:
         _reference(ax, post["cost_ratio"], post["acceptance_rate"])
     ax.set(
-        xlim=(0, max(1.05, table["cost_ratio"].max() + 0.05)),
+        xlim=(0, max(1.05, *(table["cost_ratio"] + 0.05), 0)),
         ylim=(0, 1),
         xlabel="cost ratio c (draft step / plain step)",
         ylabel="acceptance rate A/D",
@@ -192,6 +199,11 @@ def describe_acceptance(table: pd.DataFrame) -> str:
 
 def describe_plane(table: pd.DataFrame) -> str:
     """Alt text of `plane`, from the same data."""
+    if table.empty:
+        return (
+            "The plane of acceptance rate and cost ratio with the break-even diagonal; "
+            "no configuration of this study is measured yet."
+        )
     above = int((table["acceptance_rate"] > table["cost_ratio"]).sum())
     return (
         "Acceptance rate against cost ratio with the break-even diagonal. "

@@ -66,6 +66,23 @@ def _sentence(mechanism: str, lines: pd.DataFrame) -> str:
     return "\n    ".join(parts)
 
 
+def plane(record: Record | None, alt: str) -> str:
+    """The acceptance-cost plane as a figure; None where nothing is measured."""
+    whose = "No run of this study is measured yet."
+    if record:
+        whose = (
+            f"Each filled mark is a configuration of the naive sweep, measured on "
+            f"{record.machine_name} with {record.model_name}, {record.date}."
+        )
+    return (
+        "```{figure} _generated/plane.svg\n:name: fig-plane\n"
+        f":alt: {alt}\n\n"
+        "The acceptance-cost plane: a draft pays above the dashed diagonal, where its "
+        f"acceptance rate exceeds its cost ratio.\n{whose}\n"
+        "Hollow diamonds are the post's published figures.\n```"
+    )
+
+
 def lossless(record: Record) -> str:
     """How many texts were the target's own, ties counted apart."""
     kept, pairs = int(record.table["lossless"].sum()), int(record.table["pairs"].sum())

@@ -14,9 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import yaml
 
-from selfspec.study import fragments, page_check, reference, run_records, values
+from selfspec.study import (
+    figures,
+    fragments,
+    page_check,
+    reference,
+    run_records,
+    values,
+)
 from selfspec.study.errors import StudyError
 from selfspec.study.results import RESULTS, write_atomic
 
@@ -53,10 +61,12 @@ def write(root: Path) -> Written:
     every = run_records.collect(root)
     records = run_records.latest(every)
     pages, left_out = _run_pages(book, every)
+    post = reference.post(root)
     texts = {
         "answer.md": fragments.answer(records),
         "naive-sweep-runs.md": fragments.runs_table(records, pages),
-        "values.json": _json(values.values(records, reference.post(root))),
+        "values.json": _json(values.values(records, post)),
+        **_plane(records, post),
     }
     for page, record in pages.items():
         folder = f"../../../{RESULTS}/{record.machine}/{record.model}"
@@ -66,6 +76,17 @@ def write(root: Path) -> Written:
     if _put(root / "_toc.yml", toc):
         changed.append(root / "_toc.yml")
     return Written(tuple(pages), tuple(left_out), tuple(changed))
+
+
+def _plane(records: list, post) -> dict[str, str]:
+    """The signature figure, of the largest and latest run, and the text that shows it."""
+    record = max(run_records.headlines(records), key=lambda r: r.rank, default=None)
+    table = record.table if record else pd.DataFrame({"cost_ratio": []})
+    figures.style()
+    return {
+        "plane.svg": figures.svg(figures.plane(table, post)),
+        "plane.md": fragments.plane(record, figures.describe_plane(table)),
+    }
 
 
 def _run_pages(book: Path, records: list) -> tuple[dict, list[str]]:

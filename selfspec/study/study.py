@@ -61,7 +61,7 @@ def run_study(
         root / "notebooks" / f"{experiment}.ipynb",
         {"model": _absolute(model), "size": size, **(parameters or {})},
         page=runner.page_path(root, machine, source.slug, experiment, size),
-        label=f"{machine}--{source.slug}--{size}",
+        label=f"{machine}--{source.slug}--{experiment}-{size}",
         title=f"{EXPERIMENTS[experiment]}: {source.name} on {facts['chip']} ({size})",
         progress=root
         / RESULTS
