@@ -42,7 +42,7 @@ BASELINE = "baseline"
 TWO_CACHES = "two caches"  # the post's mechanism: mlx-lm's two-model loop
 ONE_CACHE = "one cache"  # this project's engine: the draft works on the target's cache
 WARM_UP_TOKENS = 4
-DRIFT_TOKENS = 24
+DRIFT_TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -147,10 +147,11 @@ def measure(
         bench = _Bench(loaded, drafts, size, seed, run)
         bench.prepare(prompts[0], grid)
         bench.run(pairs, grid.num_tokens)
+        rows = typed(pd.DataFrame(run.rows()))
+        _require_timed(rows)
         run.finish(bench.closing_facts())
-        rows = pd.DataFrame(run.rows())
         known = read_provenance(folder)[run.id]
-    return Sweep(typed(rows), known, folder, run.id)
+    return Sweep(rows, known, folder, run.id)
 
 
 class _Bench:
@@ -215,6 +216,7 @@ class _Bench:
             self.model,
             context=self.first_prompt,
             rows=range(1, max(grid.draft_lengths) + 2),
+            repeats=grid.cost_repeats,
             drafts={
                 _cost_key(mechanism, fraction): draft
                 for mechanism, by_fraction in self.drafts.items()
@@ -312,6 +314,16 @@ def _drafts(loaded, skip_fractions: Sequence[float]) -> tuple[dict, dict[str, st
         return drafts, {TWO_CACHES: str(error)}
     shorter = {f: shorter_list_model(loaded.model, s) for f, s in skips.items()}
     return {TWO_CACHES: shorter, **drafts}, {}
+
+
+def _require_timed(rows: pd.DataFrame) -> None:
+    """A model that ends every text at once leaves nothing between tokens to time."""
+    if rows["speedup"].isna().all():
+        raise StudyError(
+            f"nothing to time: every text ended within its first round (the longest has "
+            f"{int(rows['tokens'].max())} tokens). Way out: prompts that ask for longer "
+            "texts (--prompts FILE), or another model"
+        )
 
 
 def _prompts(prompts_file: str, count: int) -> list[Prompt]:

@@ -64,12 +64,13 @@ def read_csv(path: Path) -> list[dict[str, str]]:
             reader = csv.DictReader(file, strict=True)
             rows = list(reader)
     except (csv.Error, UnicodeDecodeError, OSError) as error:
-        raise ResultsError(_corrupt(path, str(error))) from None
+        raise unreadable(path, str(error)) from None
     for number, row in enumerate(rows, start=2):
-        if None in row or None in row.values() or "schema" not in row:
-            raise ResultsError(_corrupt(path, f"line {number} is incomplete"))
+        whole = None not in row and None not in row.values()
+        if not whole or not {"schema", "run_id"} <= set(row):
+            raise unreadable(path, f"line {number} is incomplete")
         if not row["schema"].isdigit():
-            raise ResultsError(_corrupt(path, f"line {number} has no schema number"))
+            raise unreadable(path, f"line {number} has no schema number")
         if int(row["schema"]) > SCHEMA:
             raise ResultsError(
                 f"{path} has schema {row['schema']}, this version reads up to "
@@ -88,7 +89,7 @@ def read_provenance(folder: Path) -> dict[str, dict[str, Any]]:
         runs = data["runs"]
         assert isinstance(runs, dict)
     except (ValueError, KeyError, TypeError, AssertionError, OSError) as error:
-        raise ResultsError(_corrupt(path, str(error))) from None
+        raise unreadable(path, str(error)) from None
     if data.get("schema", 0) > SCHEMA:
         raise ResultsError(
             f"{path} has schema {data['schema']}, this version reads up to "
@@ -254,8 +255,9 @@ def _lock(folder: Path, experiment: str):
     return file
 
 
-def _corrupt(path: Path, why: str) -> str:
-    return (
+def unreadable(path: Path, why: str) -> ResultsError:
+    """The refusal of a file that somebody else's hand or a broken disk changed."""
+    return ResultsError(
         f"{path} cannot be read ({why}). Way out: restore it "
         f"(git checkout -- {path}) or move it away; nothing was changed"
     )

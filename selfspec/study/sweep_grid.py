@@ -11,13 +11,17 @@ from selfspec.study.errors import StudyError
 
 @dataclass(frozen=True)
 class Grid:
-    """How much is measured: every skip fraction x draft length x prompt x repeat."""
+    """How much is measured: every skip fraction x draft length x prompt x repeat.
+
+    `cost_repeats` is how often the costs are timed before the first pair.
+    """
 
     skip_fractions: tuple[float, ...]
     draft_lengths: tuple[int, ...]
     num_prompts: int
     num_tokens: int
     repeats: int = 1
+    cost_repeats: int = 7
 
     def __post_init__(self):
         checks = {
@@ -42,7 +46,7 @@ class Grid:
 
 
 SIZES = {
-    "smoke": Grid((0.1, 0.5), (2,), num_prompts=2, num_tokens=16),
+    "smoke": Grid((0.1, 0.5), (2,), num_prompts=2, num_tokens=16, cost_repeats=3),
     "default": Grid((0.1, 0.3, 0.5), (2, 5), num_prompts=6, num_tokens=24),
     "paper": Grid((0.1, 0.2, 0.3, 0.5), (2, 3, 5), num_prompts=8, num_tokens=64),
 }

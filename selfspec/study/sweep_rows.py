@@ -1,8 +1,9 @@
 """One timed pair as a row of naive-sweep.csv, its prediction beside its measurement.
 
-row(block, "one cache", baseline="baseline", cost_ratio=0.7, verify_ratio={1: 1.0, ...})
+measured(block, "one cache", num_draft_tokens=2, cost_ratio=0.7, verify_ratio={3: 1.1})
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -83,5 +84,6 @@ def _figures(decoded: Decoded) -> dict[str, Any]:
     }
 
 
-def _number(value: float) -> float:
-    return float(f"{value:.6g}")
+def _number(value: float) -> float | str:
+    """Six digits; an empty cell where nothing could be timed."""
+    return "" if math.isnan(value) else float(f"{value:.6g}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from selfspec.study.results import read_csv
+from selfspec.study.results import read_csv, unreadable
 from selfspec.study.statistics import median_ratio
 
 # Above this share of repeated 4-grams a text is called looping: half of it is repeats.
@@ -37,10 +37,13 @@ def load_rows(path: Path, run_id: str) -> pd.DataFrame:
     """The rows of one run; runs and machines are never pooled.
 
     Raises:
-        ResultsError: the file cannot be read.
+        ResultsError: the file cannot be read, or has text where a number belongs.
     """
     rows = [row for row in read_csv(path) if row["run_id"] == run_id]
-    return typed(pd.DataFrame(rows)) if rows else pd.DataFrame()
+    try:
+        return typed(pd.DataFrame(rows)) if rows else pd.DataFrame()
+    except ValueError as error:
+        raise unreadable(path, f"run {run_id}: {error}") from None
 
 
 def summarise(rows: pd.DataFrame) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """Figures draw what the table says, and say it in words."""
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -77,7 +78,7 @@ def test_plane_has_each_configuration_once(table, post):
     points = {
         (round(float(x), 6), round(float(y), 6))
         for collection in figure.axes[0].collections
-        for x, y in collection.get_offsets()
+        for x, y in np.asarray(collection.get_offsets())
     }
     for line in table.itertuples():
         assert (round(line.cost_ratio, 6), round(line.acceptance_rate, 6)) in points

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -16,7 +17,7 @@ from selfspec.study import naive_sweep, sweep_summary
 from selfspec.study.errors import StudyError
 from selfspec.study.paired import Decoded
 from selfspec.study.results import read_csv, read_provenance
-from selfspec.study.sweep_grid import SIZES, Grid, resolve_grid
+from selfspec.study.sweep_grid import SIZES, resolve_grid
 from selfspec.study.sweep_rows import predicted
 from tests.tiny import save_tiny_model
 
@@ -152,7 +153,7 @@ def test_a_bad_grid_is_one_line(change, rule):
 
 def test_overrides_replace_only_what_they_name():
     grid = resolve_grid("smoke", num_tokens=40, repeats=None)
-    assert grid == Grid((0.1, 0.5), (2,), num_prompts=2, num_tokens=40)
+    assert grid == replace(SIZES["smoke"], num_tokens=40)
 
 
 def test_a_text_that_is_not_the_targets_stops_the_run(tiny, tmp_path, monkeypatch):
