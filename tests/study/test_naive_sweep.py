@@ -174,6 +174,41 @@ def test_a_text_that_is_not_the_targets_stops_the_run(tiny, tmp_path, monkeypatc
     assert csv_rows(tmp_path) == []
 
 
+def test_a_model_that_ends_every_text_at_once_is_named(tmp_path):
+    """Every token ends the text: one token a text, and no time between two tokens."""
+    folder = save_tiny_model(tmp_path / "mute", eos_token_id=list(range(258)))
+    with pytest.raises(StudyError, match="nothing to time.*has 1 tokens.*Way out"):
+        naive_sweep.measure(str(folder), results=tmp_path / "results", **SMALL)
+    assert {row["speedup"] for row in csv_rows(tmp_path / "results")} == {""}
+
+
+def test_texts_too_short_to_time_are_empty_cells_and_counted_all_the_same(
+    tiny, tmp_path
+):
+    """Some texts end within their first round: rows without a speedup, no NaN on disk."""
+    plain = naive_sweep.measure(str(tiny), results=tmp_path / "plain", **SMALL)
+    first = plain.rows["prompt_id"].iloc[0]
+    ends = first_tokens(tiny, first)[1]  # the second token of one prompt's text
+    folder = save_tiny_model(tmp_path / "curt", eos_token_id=[257, ends])
+    sweep = naive_sweep.measure(str(folder), results=tmp_path / "curt-results", **SMALL)
+    short = sweep.rows[sweep.rows["prompt_id"] == first]
+    assert short["speedup"].isna().all() and sweep.rows["speedup"].notna().any()
+    assert "nan" not in (sweep.folder / "naive-sweep.csv").read_text()
+    again = sweep_summary.load_rows(sweep.folder / "naive-sweep.csv", sweep.run_id)
+    table = sweep_summary.summarise(again)
+    assert (table["pairs"] == 2).all() and table["speedup"].notna().all()
+
+
+def first_tokens(folder, prompt_id):
+    from selfspec import load, models
+    from selfspec.study import arms, prompt_set
+
+    loaded = load(folder)
+    [prompt] = [p for p in prompt_set.load_prompts() if p.id == prompt_id]
+    ids = models.render_prompt(loaded.tokenizer, prompt.text)
+    return arms.plain(loaded.model, ids, num_tokens=4).tokens
+
+
 SCRIPT = """
 from selfspec.study import naive_sweep
 naive_sweep.measure({model!r}, results={out!r}, size="smoke", num_tokens=16,

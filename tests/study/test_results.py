@@ -204,3 +204,23 @@ def test_older_columns_survive_a_newer_run(tmp_path):
 def test_slug_is_safe_in_paths_and_labels():
     assert results.slug("Intel(R) Xeon(R), 24 GB / cpu") == "intel-r-xeon-r-24-gb-cpu"
     assert results.slug("///") == "unnamed"
+
+
+def test_text_where_a_number_belongs_is_one_line_that_names_the_run(tmp_path):
+    from selfspec.study import sweep_rows, sweep_summary
+
+    path = tmp_path / "naive-sweep.csv"
+    columns = ["schema", "run_id", *sweep_rows.COLUMNS]
+    path.write_text(
+        ",".join(columns) + "\n1,mine," + ",".join(["oops"] * len(columns[2:])) + "\n"
+    )
+    with pytest.raises(ResultsError, match="run mine.*oops.*Way out") as caught:
+        sweep_summary.load_rows(path, "mine")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_without_run_ids_is_refused(tmp_path):
+    path = tmp_path / "sweep.csv"
+    path.write_text("schema,value\n1,2\n")
+    with pytest.raises(ResultsError, match="line 2 is incomplete.*Way out"):
+        read_csv(path)
