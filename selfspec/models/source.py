@@ -41,9 +41,16 @@ class ModelSource:
 
     @property
     def slug(self) -> str:
-        """The name for files and folders: lower case, a hub owner left out."""
-        last = self.name.rsplit("/", 1)[-1].lower()
-        return re.sub(r"[^a-z0-9.]+", "-", last).strip("-.") or "model"
+        """The name for files and folders, lower case; another model has another one.
+
+        A local folder's name says little (`model`, `checkpoint-500`, the name of an
+        alias, a word in another script), so what it holds is in the name too. Of hub
+        owners only the usual one of MLX models is left out.
+        """
+        name = self.name.removeprefix("mlx-community/").lower()
+        if self.kind in ("folder", "file"):
+            name += f"-{self.sha256[:6]}"
+        return re.sub(r"[^a-z0-9.]+", "-", name).strip("-.") or "model"
 
     def to_json(self) -> dict:
         return asdict(self)

@@ -74,7 +74,7 @@ def refusal(name=NAME):
 def test_source_of_a_hub_model(fake, tmp_path):
     source = selfspec.load(NAME).source
     assert (source.name, source.kind, source.revision) == (NAME, "hub", COMMIT)
-    assert source.slug == "tiny-1b-4bit"
+    assert source.slug == "some-owner-tiny-1b-4bit"
     assert str(tmp_path) not in json.dumps(source.to_json())
 
 

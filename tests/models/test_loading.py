@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import mlx.core as mx
 import pytest
@@ -145,11 +146,32 @@ def test_source_refuses_a_path_and_an_unknown_key(embedded):
 # folders
 
 
+def test_no_two_models_share_a_name_for_files(model_folder, embedded):
+    """Else the second model's page and rows would stand where the first one's do."""
+    known = embedded.source.to_json()
+    one = selfspec.models.ModelSource(**known)
+    changes = [
+        {"kind": "folder"},  # a folder named like the alias
+        {"kind": "folder", "sha256": "1" * 64},
+        {"kind": "folder", "sha256": "2" * 64, "name": "模型"},
+        {"kind": "folder", "sha256": "3" * 64, "name": "модель"},
+        {"kind": "hub", "name": "mlx-community/Qwen3-4B-4bit"},
+        {"kind": "hub", "name": "lmstudio-community/Qwen3-4B-4bit"},
+    ]
+    slugs = [one.slug] + [
+        selfspec.models.ModelSource(**{**known, **change}).slug for change in changes
+    ]
+    assert len(set(slugs)) == len(slugs)
+    assert "qwen3-4b-4bit" in slugs and all(
+        re.fullmatch("[a-z0-9.-]+", s) for s in slugs
+    )
+
+
 def test_folder_loads_and_keeps_its_place_to_itself(model_folder, tmp_path):
     loaded = selfspec.load(str(model_folder("My Model")))
     source = loaded.source
     assert (source.name, source.kind, source.revision) == ("My Model", "folder", "")
-    assert source.slug == "my-model"
+    assert source.slug == f"my-model-{source.sha256[:6]}"
     assert str(tmp_path) not in json.dumps(source.to_json())
     assert loaded.tokenizer.eos_token_ids == {257}
     assert logits(loaded.model, [1, 2, 3]).shape == (3, 320)
