@@ -34,9 +34,7 @@ class Target:
 
     def logits(self, ids: mx.array) -> mx.array:
         """One pass over `ids` (T,): logits (T, V)."""
-        logits = self.model(ids[None], cache=self.caches.entries)[0]
-        self.caches.quantise()
-        return logits
+        return self.model(ids[None], cache=self.caches.entries)[0]
 
     def vocab_size(self) -> int:
         """V, from the shape of a pass that is never run."""

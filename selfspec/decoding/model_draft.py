@@ -61,7 +61,6 @@ class ModelDrafter(StepDrafter):
 
     def step(self, ids):
         logits = self.model(ids[None], cache=self.caches.entries)[:, -1]
-        self.caches.quantise()
         if self.shortlist is not None:
             return logits
         # Heads are padded to different sizes: only the target's tokens can be drafted.
@@ -72,6 +71,7 @@ class ModelDrafter(StepDrafter):
 
     def settle(self, length):
         self.caches.roll_back(self.base + length)
+        self.caches.quantise()
 
     def finish(self, tokens):
         if not self.caches.can_roll_back:

@@ -134,6 +134,7 @@ class Decoder:
             for begin in range(0, total - 1, step):
                 chunk = self.tokens[begin : min(begin + step, total - 1)]
                 self.target.logits(mx.array(chunk, mx.uint32))
+                caches.quantise()
                 caches.evaluate()
                 self.progress(begin + len(chunk), total)
                 mx.clear_cache()
@@ -166,6 +167,7 @@ class Decoder:
     def roll_back(self, length: int, drafter: Drafter) -> None:
         """Forget every token of the text after the first `length`."""
         self.target.caches.roll_back(self.target.base + length)
+        self.target.caches.quantise()  # not sooner: rejected rows do not count
         drafter.settle(length)
 
     def round(self, choice: Choice) -> Iterator[Emitted]:
@@ -177,7 +179,8 @@ class Decoder:
             verdict = self.accept(proposal, self.verify(proposal))
             *drafted, accepted, bonus = _read_back(proposal.tokens, verdict)
         verified_at = time.perf_counter()
-        self.roll_back(len(self.tokens) + accepted, self.drafter(choice.draft))
+        with mx.stream(self.stream):
+            self.roll_back(len(self.tokens) + accepted, self.drafter(choice.draft))
         finished = Round(
             drafted=len(drafted),
             accepted=accepted,
@@ -217,6 +220,7 @@ class Decoder:
         """Queue one plain step; `unread` are tokens not yet in the text."""
         with mx.stream(self.stream):
             logits = self.target.logits(ids)
+            self.target.caches.quantise()
             history = self._history()
             if history is not None and len(unread):
                 history = mx.concatenate([history, unread.astype(mx.uint32)])

@@ -71,9 +71,7 @@ class SkipDrafter(StepDrafter):
         for entry in caches.entries[self.prefix.depth :]:
             entry.trim(entry.offset - length)
         ids = mx.concatenate([mx.array(tokens[-1:], mx.uint32), drafted])
-        logits = self.prefix.verify(ids, caches, length)
-        caches.quantise()
-        return logits
+        return self.prefix.verify(ids, caches, length)
 
 
 class ExitDrafter(StepDrafter):
@@ -104,6 +102,4 @@ class ExitDrafter(StepDrafter):
             return super().verify(tokens, drafted)
         caches, length = self.target.caches, self.target.length(tokens)
         ids = mx.concatenate([mx.array(tokens[-1:], mx.uint32), drafted])
-        logits = self.prefix.verify(ids, caches, length)
-        caches.quantise()
-        return logits
+        return self.prefix.verify(ids, caches, length)

@@ -190,12 +190,12 @@ SETTINGS = {
         SkipDraft(mlp={0}),
         {"temperature": 1.0, "top_k": 6, "top_p": 0.9},
     ),
-    "shortlist": (HALF, {"temperature": 1.0}),
+    "shortlist": (HALF, {"temperature": 4.0}),
     "lookup, else shortlist": (
         FallbackDraft(LookupDraft(max_ngram=2), HALF),
         {"temperature": 0.9, "min_p": 0.02},
     ),
-    "another model": ("noise", {"temperature": 1.0}),
+    "another model": ("noise", {"temperature": 4.0}),
 }
 
 
