@@ -7,11 +7,14 @@ differ between pages made from one template, and drops what would change with ev
 (dates, durations, progress bars). It runs nothing and writes nothing.
 
     dress(notebook, label="apple-m3--qwen3-4b-4bit-naive-sweep-paper",
-          title="Naive layer skip: Qwen3-4B", intro="```{include} ...", data=str, hide={})
+          title="Naive layer skip: Qwen3-4B", intro="```{include} ...", data=str,
+          parameters={"model": "qwen3-4b"})
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import nbformat
 
@@ -40,7 +43,7 @@ def dress(
     title: str,
     intro: str,
     data: Callable[[str], str],
-    hide: Mapping[str, str],
+    parameters: Mapping[str, Any],
 ) -> None:
     """Turn an executed notebook into a page, in place.
 
@@ -50,7 +53,7 @@ def dress(
         intro: Markdown that goes below the heading.
         data: where the page finds the file that a figure names as its CSV; '' when
             it cannot link to it.
-        hide: text -> what stands in its place (a local folder -> its name).
+        parameters: what the injected cell shows, local folders by their names.
 
     Raises:
         StudyError: a figure without alt text, or two figures in one cell.
@@ -60,11 +63,29 @@ def dress(
             _clean_outputs(cell)
             _describe_figure(cell, place, label, data)
         _clean_metadata(cell)
+        if "injected-parameters" in cell.metadata.get("tags", []):
+            cell.id = "injected-parameters"  # else random, and every re-run a diff
+            cell.source = _assignments(parameters)
     _rename_labels(notebook, label)
     _set_title(notebook, title, intro)
-    for cell in notebook.cells:
-        for shown, name in hide.items():
-            cell.source = cell.source.replace(shown, name)
+
+
+def _assignments(parameters: Mapping[str, Any]) -> str:
+    """The injected cell as its reader may see it.
+
+    Written anew, because papermill escapes what is not ASCII and a path that is spelled
+    another way cannot be found and replaced.
+    """
+    lines = [
+        f"{name} = "
+        + (
+            json.dumps(value, ensure_ascii=False)
+            if isinstance(value, str)
+            else f"{value!r}"
+        )
+        for name, value in parameters.items()
+    ]
+    return "\n".join(["# Parameters", *lines])
 
 
 def _clean_outputs(cell) -> None:
@@ -135,8 +156,6 @@ def _clean_metadata(cell) -> None:
     tags = cell.metadata.get("tags", [])
     if "parameters" in tags and "hide-input" not in tags:
         cell.metadata["tags"] = [*tags, "hide-input"]  # defaults: there, but folded
-    if "injected-parameters" in tags:
-        cell.id = "injected-parameters"  # else random, and every re-run a diff
 
 
 def _rename_labels(notebook, label: str) -> None:

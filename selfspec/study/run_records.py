@@ -9,7 +9,7 @@ experiment and size on one machine the latest counts. Needs no MLX.
             record.model_name, mechanism, count(table, "faster")
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,10 @@ DRIFT_BOUND = 0.05  # DESIGN: a baseline that moved more is flagged
 
 @dataclass(frozen=True)
 class Record:
-    """One finished run; `table` is sweep_summary's, one line a configuration."""
+    """One finished run; `table` is sweep_summary's, one line a configuration.
+
+    `namesake`: another model in results/ has the same name.
+    """
 
     machine: str
     model: str
@@ -35,6 +38,7 @@ class Record:
     facts: dict[str, Any]
     rows: pd.DataFrame
     table: pd.DataFrame
+    namesake: bool = False
 
     @property
     def size(self) -> str:
@@ -52,7 +56,9 @@ class Record:
 
     @property
     def model_name(self) -> str:
-        return self.facts["model"]["name"]
+        """The name as its owner knows it; where two share one, with the folder's too."""
+        name = self.facts["model"]["name"]
+        return f"{name} ({self.model})" if self.namesake else name
 
     @property
     def device(self) -> str:
@@ -96,8 +102,12 @@ def collect(root: Path) -> list[Record]:
             if facts.get("finished"):
                 record = _record(place.parent, run_id, facts)
                 records += [record] if record else []
+    models: dict[str, set[str]] = {}
+    for record in records:
+        models.setdefault(record.model_name, set()).add(record.model)
     return sorted(
-        records, key=lambda record: (record.page, record.facts["date"], record.run_id)
+        (replace(r, namesake=len(models[r.model_name]) > 1) for r in records),
+        key=lambda record: (record.page, record.facts["date"], record.run_id),
     )
 
 

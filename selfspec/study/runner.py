@@ -86,13 +86,9 @@ def run_notebook(
         title=title,
         intro=f"```{{include}} {_fragment(page)}\n```",
         data=lambda path: _from_page(page, cwd, path),
-        hide={
-            value: Path(value).name
-            for value in plain.values()
-            if isinstance(value, str) and Path(value).expanduser().is_absolute()
-        },
+        parameters=_without_places(plain),
     )
-    _describe(notebook, template, label, plain, run_id)
+    _describe(notebook, template, label, _without_places(plain), run_id)
     if complaints := complaints or page_check.problems(notebook):
         raise StudyError(
             f"{template.name} ran, but its page cannot be published: {complaints[0]}"
@@ -249,6 +245,16 @@ class _silent_papermill:
         self._logger.setLevel(self._level)
 
 
+def _without_places(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters as a page may show them: a folder or file by its name only."""
+    return {
+        name: Path(value).name
+        if isinstance(value, str) and Path(value).expanduser().is_absolute()
+        else value
+        for name, value in parameters.items()
+    }
+
+
 def _run_id(notebook) -> str:
     """The run that the page shows: the last one an output names in its metadata."""
     named = [
@@ -272,12 +278,7 @@ def _describe(notebook, template, label, parameters, run_id) -> None:
     notebook.metadata["selfspec"] = {
         "template": template.name,
         "label": label,
-        "parameters": {
-            name: Path(value).name
-            if isinstance(value, str) and Path(value).expanduser().is_absolute()
-            else value
-            for name, value in parameters.items()
-        },
+        "parameters": parameters,
         "run_id": run_id,
     }
 

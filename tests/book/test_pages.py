@@ -175,6 +175,20 @@ def test_machines_are_never_pooled_and_a_cpu_says_cpu(project):
         assert "Testron 9000 (8 cores, 16 GB, CPU)" in generated(project, name)
 
 
+def test_two_models_of_one_name_can_be_told_apart(project):
+    """Two folders `tiny-0.5b`: the table would show one model twice."""
+    book_project.add_results(project, model="tiny-0.5b-aaaaaa")
+    book_project.add_results(project, model="tiny-0.5b-bbbbbb", speedup=0.5)
+    pages.write(project)
+    for name in ("answer.md", "naive-sweep-runs.md"):
+        text = generated(project, name)
+        assert "tiny-0.5b (tiny-0.5b-aaaaaa)" in text
+        assert "tiny-0.5b (tiny-0.5b-bbbbbb)" in text
+    shutil.rmtree(project / "results" / METAL / "tiny-0.5b-bbbbbb")
+    pages.write(project)
+    assert "(tiny" not in generated(project, "naive-sweep-runs.md")
+
+
 def test_mac_that_nobody_measured_is_named_as_missing(project):
     book_project.add_results(project, machine=CPU)
     pages.write(project)

@@ -118,6 +118,19 @@ def test_local_folder_is_shown_by_its_name_only(finished):
     assert finished.metadata.selfspec.parameters.model == "my-model"
 
 
+@pytest.mark.parametrize("name", ["模型", 'we"ird', "it's $x {y}", "back\\slash"])
+def test_awkward_folder_is_hidden_too_and_keeps_its_name(root, name):
+    """papermill escapes what is not ASCII: the page was refused after the measuring."""
+    folder = root / "models" / name
+    template = make(root, DEFAULTS, "import os\nprint(os.path.basename(model))")
+    page = nbformat.read(run(root, template, {"model": str(folder)}), as_version=4)
+    [cell] = [c for c in page.cells if c.id == "injected-parameters"]
+    shown = {}
+    exec(cell.source, shown)
+    assert shown["model"] == name == text_of(page).strip()
+    assert str(root) not in json.dumps(page, ensure_ascii=False)
+
+
 def test_parameters_as_run_are_visible_and_defaults_are_folded(finished):
     """papermill 731: the injected cell loses the tags of the parameters cell."""
     tags = [cell.metadata.get("tags", []) for cell in finished.cells[1:3]]

@@ -58,4 +58,4 @@ def test_plain_papermill_from_the_root(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     page = nbformat.read(root / "out.ipynb", as_version=4)
     assert page_check.failures(page) == []
-    assert list((root / "results").glob("*/tiny-plain/naive-sweep.csv"))
+    assert list((root / "results").glob("*/tiny-plain-*/naive-sweep.csv"))
