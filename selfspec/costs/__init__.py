@@ -9,10 +9,19 @@ from importlib import import_module
 # name -> the module that defines it
 _PUBLIC = {
     "Costs": "selfspec.costs.timing",
+    "Plan": "selfspec.costs.draft_length",
+    "best_draft_length": "selfspec.costs.draft_length",
     "choose_threads": "selfspec.costs.timing",
+    "clairvoyant_bound": "selfspec.costs.draft_length",
+    "expected_accepted": "selfspec.costs.draft_length",
+    "expected_speedup": "selfspec.costs.draft_length",
     "measure": "selfspec.costs.timing",
+    "required_acceptance": "selfspec.costs.draft_length",
+    "round_cost": "selfspec.costs.draft_length",
     "round_remainder": "selfspec.costs.identity",
     "speedup": "selfspec.costs.identity",
+    "upper_bound": "selfspec.costs.draft_length",
+    "verify_at": "selfspec.costs.draft_length",
     "weight_share_cost": "selfspec.costs.identity",
 }
 
