@@ -4,6 +4,7 @@ drafts.py says what a draft is, rounds.py is the loop, acceptance.py the rules, 
 the public face. Knows token ids and models; text only in stream.py; no costs, no files.
 """
 
+from selfspec.decoding.batch import generate_batch
 from selfspec.decoding.drafts import (
     ExitDraft,
     FallbackDraft,
@@ -34,6 +35,7 @@ __all__ = [
     "Trace",
     "check_shorter_list",
     "frequent_tokens",
+    "generate_batch",
     "generate_step",
     "shorter_list_model",
     "stream_generate",

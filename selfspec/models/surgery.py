@@ -34,7 +34,7 @@ def advance(cache, rows: int) -> None:
     """Move a cache's position on by `rows` without writing keys or values."""
     if cache is None:
         return
-    cache.offset += rows
+    cache.offset = cache.offset + rows  # not +=: a batch's offset is a shared array
     if hasattr(cache, "_idx"):  # where a ring writes next
         cache._idx += rows
 
