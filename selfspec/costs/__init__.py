@@ -9,6 +9,7 @@ from importlib import import_module
 # name -> the module that defines it
 _PUBLIC = {
     "Costs": "selfspec.costs.timing",
+    "DeclinePolicy": "selfspec.costs.decline",
     "Plan": "selfspec.costs.draft_length",
     "best_draft_length": "selfspec.costs.draft_length",
     "choose_threads": "selfspec.costs.timing",
