@@ -21,6 +21,7 @@ from mlx_lm.generate import (
     generation_stream,
     wired_limit,
 )
+from mlx_lm.generate import generate_step as mlx_lm_generate_step
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.sample_utils import make_sampler
 from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -75,6 +76,7 @@ def generate_step(
     quantized_kv_start: int = DEFAULT_QUANTIZED_KV_START,
     window_cache: str = "ring",
     prompt_progress_callback: Callable[[int, int], None] | None = None,
+    input_embeddings: mx.array | None = None,
     trace: Trace | None = None,
     time_phases: bool = False,
 ) -> Iterator[Emitted]:
@@ -102,6 +104,7 @@ def generate_step(
             ModelDraft's own entries may follow the target's, as in mlx-lm.
         window_cache: past a full sliding window, "ring" decodes plainly for the rest;
             "full" keeps every key and value and goes on drafting.
+        input_embeddings: as in mlx-lm; only without a draft.
         trace: a Trace to fill.
         time_phases: wait for the device after drafting, to time it apart.
 
@@ -115,6 +118,31 @@ def generate_step(
     tokens = [
         int(t) for t in (prompt.tolist() if hasattr(prompt, "tolist") else prompt)
     ]
+    if input_embeddings is not None:
+        if draft is not None or policy is not None:
+            raise ValueError(
+                "input_embeddings cannot be drafted from. Way out: draft=None"
+            )
+        if seed is not None:
+            mx.random.seed(seed)
+        steps = mlx_lm_generate_step(
+            mx.array(tokens, mx.uint32),
+            model,
+            stream,
+            max_tokens=max_tokens,
+            sampler=sampler
+            or make_sampler(temperature, top_p=top_p, min_p=min_p, top_k=top_k),
+            logits_processors=logits_processors,
+            max_kv_size=max_kv_size,
+            prompt_cache=prompt_cache,
+            prefill_step_size=prefill_step_size,
+            kv_bits=kv_bits,
+            kv_group_size=kv_group_size,
+            quantized_kv_start=quantized_kv_start,
+            prompt_progress_callback=prompt_progress_callback,
+            input_embeddings=input_embeddings,
+        )
+        return ((token, logprobs, False) for token, logprobs in steps)
     if not tokens:
         raise ValueError("prompt must hold at least one token")
     if window_cache not in ("ring", "full"):

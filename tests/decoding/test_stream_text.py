@@ -76,7 +76,7 @@ def test_end_of_sequence_at_each_draft_position_and_as_the_bonus(case, k):
     """Every token of the text in turn is the end; all places in a round are seen."""
     model, prompt, text = case
     places = set()
-    for eos in dict.fromkeys(text[:60]):
+    for eos in dict.fromkeys(text[:30]):
         trace, entries = Trace(), make_prompt_cache(model)
         responses = list(
             stream_generate(
