@@ -16,7 +16,7 @@ import nbformat
 
 from selfspec.study import runner, sweep_rows
 from selfspec.study.results import Run
-from selfspec.study.run_records import MECHANISMS
+from selfspec.study.sweep_summary import MECHANISMS
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = (

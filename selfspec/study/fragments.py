@@ -12,6 +12,7 @@ from collections.abc import Container, Sequence
 import pandas as pd
 
 from selfspec.study import sweep_summary
+from selfspec.study.markdown import code, configurations, literal
 from selfspec.study.run_records import Record, count, headlines
 
 GENERATED = "<!-- Written by selfspec (study/pages.py) from results/; do not edit. -->"
@@ -37,7 +38,8 @@ def answer(records: Sequence[Record]) -> str:
     lines = []
     for record in chosen:
         lines.append(
-            f"- **{record.machine_name}**, {record.model_name}. {lossless(record)}."
+            f"- **{literal(record.machine_name)}**, {literal(record.model_name)}. "
+            f"{lossless(record)}."
         )
         lines += [_sentence(name, table) for name, table in record.tables.items()]
     if not any(record.device == "metal" for record in chosen):
@@ -48,8 +50,8 @@ def answer(records: Sequence[Record]) -> str:
 def _sentence(mechanism: str, lines: pd.DataFrame) -> str:
     best = sweep_summary.best(lines)
     parts = [
-        f"  - {IN_WORDS.get(mechanism, mechanism)}: the best of {len(lines)} "
-        f"configurations decodes at {best['speedup']:.2f} times the plain "
+        f"  - {IN_WORDS.get(mechanism, mechanism)}: the best of "
+        f"{configurations(len(lines))} decodes at {best['speedup']:.2f} times the plain "
         f"speed{interval(best)}, "
         f"with {best['skip_fraction']:.0%} of the layers skipped, "
         f"{int(best['num_draft_tokens'])} draft tokens and an acceptance rate of "
@@ -72,7 +74,8 @@ def plane(record: Record | None, alt: str) -> str:
     if record:
         whose = (
             f"Each filled mark is a configuration of the naive sweep, measured on "
-            f"{record.machine_name} with {record.model_name}, {record.date}."
+            f"{literal(record.machine_name)} with {literal(record.model_name)}, "
+            f"{record.date}."
         )
     return (
         "```{figure} _generated/plane.svg\n:name: fig-plane\n"
@@ -85,8 +88,7 @@ def plane(record: Record | None, alt: str) -> str:
 
 def lossless(record: Record) -> str:
     """How many texts were the target's own, ties counted apart."""
-    kept, pairs = int(record.table["lossless"].sum()), int(record.table["pairs"].sum())
-    ties = int(record.table["ties"].sum())
+    kept, pairs, ties = record.lossless, len(record.rows), record.ties
     text = f"Lossless in {kept} of {pairs} pairs"
     return text + (f" (with {ties} ties)" if ties else "")
 
@@ -121,8 +123,9 @@ def runs_table(records: Sequence[Record], pages: Container[str]) -> str:
             best = sweep_summary.best(lines)
             rows.append(
                 (
-                    record.machine_name + (" (drifted)" if record.drifted else ""),
-                    record.model_name,
+                    literal(record.machine_name)
+                    + (" (drifted)" if record.drifted else ""),
+                    literal(record.model_name),
                     (size if record.page in pages else record.size)
                     + f", {record.date}",
                     mechanism,
@@ -171,12 +174,15 @@ def origins(record: Record, folder: str) -> str:
         ("power", machine.get("power") or "unknown"),
         ("BLAS", _blas(machine, costs)),
         ("versions", ", ".join(f"{k} {v}" for k, v in facts["versions"].items())),
-        ("model", f"{model['name']} ({model['architecture']}, {model['kind']})"),
+        (
+            "model",
+            f"{literal(model['name'])} ({model['architecture']}, {model['kind']})",
+        ),
         ("weights", weights),
         ("quantisation", model["quantisation"]),
         ("size", f"{record.size}: {len(record.table)} configurations"),
         ("commit", commit + (", with uncommitted changes" if facts["dirty"] else "")),
-        ("command", f"`{facts['command']}`"),
+        ("command", code(facts["command"])),
         ("date", facts["date"]),
         ("run", record.run_id),
         ("drift of the baseline", _drift(facts)),
@@ -187,8 +193,8 @@ def origins(record: Record, folder: str) -> str:
         ),
     ]
     text = (
-        f"Measured on {record.machine_name}, {record.date}, "
-        f"with {record.model_name}.\n\n"
+        f"Measured on {literal(record.machine_name)}, {record.date}, "
+        f"with {literal(record.model_name)}.\n\n"
         "```{admonition} Where these numbers come from\n:class: note dropdown\n\n"
         f"{table(('what', 'value'), rows)}\n```"
     )

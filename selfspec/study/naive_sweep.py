@@ -12,6 +12,7 @@ it predicts.
 import hashlib
 import json
 import random
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -113,7 +114,7 @@ def measure(
     prompts = _prompts(prompts_file, grid.num_prompts)
     loaded = models.load(model)
     drafts, refused = _drafts(loaded, grid.skip_fractions)
-    facts = provenance.collect(loaded.source, _command(model, size))
+    facts = provenance.collect(loaded.source, _command(model, size, prompts_file))
     folder = (
         Path(results) / provenance.machine_slug(facts["machine"]) / loaded.source.slug
     )
@@ -352,9 +353,13 @@ def _fingerprint(facts: dict, parameters: dict, prompts: Sequence[Prompt]) -> st
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _command(model: str, size: str) -> str:
+def _command(model: str, size: str, prompts_file: str) -> str:
+    """The command that measures the same, with files and folders by their names only."""
     shown = Path(model).name if Path(model).exists() else model
-    return f"selfspec study --model {shown} --size {size} --experiment {EXPERIMENT}"
+    words = ["selfspec", "study", "--model", shown, "--size", size]
+    words += ["--experiment", EXPERIMENT]
+    words += ["--prompts", Path(prompts_file).name] if prompts_file else []
+    return shlex.join(words)
 
 
 def _label(fraction: float) -> str:

@@ -20,7 +20,6 @@ from selfspec.study.results import RESULTS, read_provenance
 
 SIZES = ("paper", "default", "smoke")  # the largest first
 DEVICES = {"metal": "Metal GPU", "cpu": "CPU", "cuda": "CUDA GPU"}
-MECHANISMS = ("two caches", "one cache")  # as naive_sweep names them, the post's first
 DRIFT_BOUND = 0.05  # DESIGN: a baseline that moved more is flagged
 
 
@@ -73,10 +72,18 @@ class Record:
         return f"{chip} ({cores}{memory} GB, {DEVICES.get(self.device, self.device)})"
 
     @property
+    def lossless(self) -> int:
+        """Pairs whose text was the target's own, those too short to time among them."""
+        return int(self.rows["lossless"].isin(sweep_summary.LOSSLESS).sum())
+
+    @property
+    def ties(self) -> int:
+        return int(self.rows["ties"].sum())
+
+    @property
     def tables(self) -> dict[str, pd.DataFrame]:
         """The table of each mechanism, the post's first."""
-        names = list(dict.fromkeys(self.table["mechanism"]))
-        names.sort(key=[*MECHANISMS, *names].index)
+        names = dict.fromkeys(self.table["mechanism"])
         return {name: self.table[self.table["mechanism"] == name] for name in names}
 
     @property

@@ -26,6 +26,7 @@ import nbformat
 
 from selfspec.study import page_check, page_finish
 from selfspec.study.errors import StudyError
+from selfspec.study.markdown import literal
 from selfspec.study.progress import watching
 
 KERNEL = "python3"
@@ -61,7 +62,7 @@ def run_notebook(
         parameters: plain values; each name must be one that the template sets.
         page: where the page goes; replaced only by a complete one.
         label: unique in the book; ends every figure label of the page.
-        title: the page's heading; the label is added if another page has it.
+        title: the page's heading, plain text; the label is added if another page has it.
         progress: the run's .unfinished.json, followed and shown; None shows nothing.
         cwd: the folder that the notebook runs in, the current one if not given.
 
@@ -74,7 +75,7 @@ def run_notebook(
     progress = progress and progress.absolute()
     plain = {name: plain_value(name, value) for name, value in parameters.items()}
     first = check_template(template, plain)
-    title = _own_title(page, title, label)
+    title = _own_title(page, literal(title), label)
     with tempfile.TemporaryDirectory(prefix="selfspec-") as scratch:
         with watching(progress):
             notebook = _execute(template, plain, Path(scratch), cwd, first)

@@ -7,6 +7,7 @@ display(readable(table))
 import pandas as pd
 
 from selfspec.study import sweep_summary
+from selfspec.study.markdown import configurations
 
 _WHICH = {
     "mechanism": "mechanism",
@@ -61,9 +62,12 @@ def sentence_on_speed(table: pd.DataFrame) -> str:
     for mechanism, part in table.groupby("mechanism", sort=False):
         best, worst = sweep_summary.best(part), sweep_summary.worst(part)
         counts = part["verdict"].value_counts()
-        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        verdicts = ", ".join(
+            f"{count} with {verdict}" if " " in verdict else f"{count} {verdict}"
+            for verdict, count in counts.items()
+        )
         parts.append(
-            f"With {mechanism}, of {len(part)} configurations: {verdicts}. "
+            f"With {mechanism}, of {configurations(len(part))}: {verdicts}. "
             f"The best gives S = {_with_interval(best)} at {best['skip_fraction']:.0%} "
             f"skipped and {best['num_draft_tokens']} draft tokens, the worst "
             f"{_with_interval(worst)} at {worst['skip_fraction']:.0%} and "
@@ -131,13 +135,20 @@ def mechanisms_readable(comparison: pd.DataFrame) -> pd.DataFrame:
     return shown
 
 
-def sentence_on_mechanisms(comparison: pd.DataFrame) -> str:
-    """What the mechanism alone costs."""
-    if comparison.empty:
+def sentence_on_mechanisms(comparison: pd.DataFrame, refused: dict[str, str]) -> str:
+    """What the mechanism alone costs.
+
+    Args:
+        comparison: of `compare_mechanisms`.
+        refused: mechanism -> why it was left out, from the run's provenance.
+    """
+    if refused:
         return (
             "The post's mechanism is left out: with a shorter list of layers this "
             "architecture drafts wrong, as its self-test found."
         )
+    if comparison.empty:
+        return "No prompt's text was long enough to be timed with both mechanisms."
     decode, first = comparison["decode"], comparison["first_token"]
     return (
         f"With the same layers skipped, one cache decodes {decode.median():.2f} times as "

@@ -13,6 +13,8 @@ from selfspec.study.statistics import median_ratio
 
 # Above this share of repeated 4-grams a text is called looping: half of it is repeats.
 LOOPING = 0.5
+LOSSLESS = ("equal", "tie")
+MECHANISMS = ("two caches", "one cache")  # as naive_sweep names them, the post's first
 CONFIGURATION = ["mechanism", "skip_fraction", "num_draft_tokens"]
 _TEXT = {
     "run_id",
@@ -47,7 +49,7 @@ def load_rows(path: Path, run_id: str) -> pd.DataFrame:
 
 
 def summarise(rows: pd.DataFrame) -> pd.DataFrame:
-    """One line a configuration, in reading order.
+    """One line a configuration, in reading order, the post's mechanism first.
 
     Speedup is the median over prompts of the per-pair ratio (repeats averaged within a
     prompt) with its 95 % interval; rates are sums over sums. Columns: mechanism,
@@ -82,7 +84,7 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
                 "cost_ratio": group["cost_ratio"].iloc[0],
                 "verify_ratio": group["verify_ratio"].iloc[0],
                 "repeated_ngram_share": group["repeated_ngram_share"].mean(),
-                "lossless": int(group["lossless"].isin(["equal", "tie"]).sum()),
+                "lossless": int(group["lossless"].isin(LOSSLESS).sum()),
                 "ties": int(group["ties"].sum()),
                 "pairs": len(group),
                 "prompts": group["prompt_id"].nunique(),
@@ -91,6 +93,8 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
                 ).median(),
             }
         )
+    known = [*MECHANISMS, *(line["mechanism"] for line in lines)]
+    lines.sort(key=lambda line: known.index(line["mechanism"]))  # stable
     return pd.DataFrame(lines)
 
 

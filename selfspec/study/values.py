@@ -17,7 +17,8 @@ import pandas as pd
 
 from selfspec.study import sweep_summary
 from selfspec.study.results import slug
-from selfspec.study.run_records import DEVICES, MECHANISMS, Record, count, headlines
+from selfspec.study.run_records import DEVICES, Record, count, headlines
+from selfspec.study.sweep_summary import MECHANISMS
 
 EXPERIMENTS = ("naive-sweep",)
 RUN_FIELDS = (
@@ -71,9 +72,9 @@ def of_run(record: Record) -> dict[str, Any]:
         "size": record.size,
         "date": record.date,
         "configurations": len(table),
-        "pairs": int(table["pairs"].sum()),
-        "lossless_pairs": int(table["lossless"].sum()),
-        "ties": int(table["ties"].sum()),
+        "pairs": len(record.rows),
+        "lossless_pairs": record.lossless,
+        "ties": record.ties,
         "prompts": int(table["prompts"].max()),
         "drift_percent": _times(record.facts.get("drift"), 100),
         "step_milliseconds": _times(costs.get("step_seconds"), 1000),

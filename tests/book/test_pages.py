@@ -1,14 +1,18 @@
 """What pages.write makes of results/: fragments, values, table of contents."""
 
+import csv
+import html
 import json
+import re
 import shutil
 
 import book_project
 import nbformat
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
-from selfspec.study import fragments, pages, run_records, runner
+from selfspec.study import fragments, pages, run_records, runner, sweep_summary
 from selfspec.study.errors import StudyError
 
 METAL = "apple-m3-16gb-metal"
@@ -175,6 +179,41 @@ def test_machines_are_never_pooled_and_a_cpu_says_cpu(project):
         assert "Testron 9000 (8 cores, 16 GB, CPU)" in generated(project, name)
 
 
+def test_a_name_of_somebody_elses_choosing_is_shown_letter_by_letter(project):
+    """A folder `<b>` made the rest of every page bold; `_x_` was slanted."""
+    name = "x | `y` <b>_z_* {w} $v$"
+    command = f"selfspec study --model '{name}'"
+    run_id = book_project.add_results(project, command=command)
+    [path] = (project / "results").glob("*/*/provenance.json")
+    path.write_text(
+        path.read_text().replace('"name": "tiny-0.5b"', f'"name": "{name}"')
+    )
+    add_page(project, run_id)
+    pages.write(project)
+    read = MarkdownIt().enable("table").render
+    for place in ("answer.md", "naive-sweep-runs.md"):
+        text = read(generated(project, place))
+        assert "x | `y` &lt;b&gt;_z_* {w} $v$" in text, text
+    [box] = (project / "book" / "_generated" / "runs").rglob("*.md")
+    inner = re.search(r"note dropdown\n\n(.*)\n```", box.read_text(), re.DOTALL)[1]
+    assert f"<code>{html.escape(command, quote=False)}</code>" in read(inner)
+
+
+def test_texts_too_short_to_time_count_as_lossless_all_the_same(project):
+    book_project.add_results(project)
+    [path] = (project / "results").glob("*/*/naive-sweep.csv")
+    rows = list(csv.DictReader(path.open()))
+    for row in rows[:3]:
+        row["speedup"] = row["predicted_speedup"] = ""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    pages.write(project)
+    assert "Lossless in 12 of 12 pairs." in generated(project, "answer.md")
+    assert values(project)["metal.naive-sweep.pairs"] == 12
+
+
 def test_two_models_of_one_name_can_be_told_apart(project):
     """Two folders `tiny-0.5b`: the table would show one model twice."""
     book_project.add_results(project, model="tiny-0.5b-aaaaaa")
@@ -250,7 +289,7 @@ def test_mechanisms_are_told_apart_and_the_posts_comes_first(project):
 def test_mechanisms_have_the_names_that_the_sweep_gives_them():
     from selfspec.study import naive_sweep
 
-    assert run_records.MECHANISMS == (naive_sweep.TWO_CACHES, naive_sweep.ONE_CACHE)
+    assert sweep_summary.MECHANISMS == (naive_sweep.TWO_CACHES, naive_sweep.ONE_CACHE)
 
 
 def test_post_figures_imply_a_costly_verification(project):

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from selfspec.study import figures, reference, sweep_page
+from selfspec.study import figures, reference, sweep_page, sweep_rows, sweep_summary
 
 
 @pytest.fixture
@@ -148,8 +148,39 @@ def test_the_mechanism_is_put_in_numbers_or_its_absence_in_words():
     )
     shown = sweep_page.mechanisms_readable(comparison)
     assert list(shown.iloc[0]) == ["10%", 2, "1.20 (1.10 to 1.30)", "1.90"]
-    assert "1.20 times as fast" in sweep_page.sentence_on_mechanisms(comparison)
-    assert "left out" in sweep_page.sentence_on_mechanisms(pd.DataFrame())
+    assert "1.20 times as fast" in sweep_page.sentence_on_mechanisms(comparison, {})
+    nothing, why = pd.DataFrame(), {"two caches": "drafts wrong"}
+    assert "left out" in sweep_page.sentence_on_mechanisms(nothing, why)
+    # nothing to compare is no proof that the architecture drafts wrong
+    assert "long enough" in sweep_page.sentence_on_mechanisms(nothing, {})
+
+
+@pytest.mark.parametrize("draw", [figures.speedup, figures.acceptance])
+def test_the_posts_marks_stand_in_the_panel_of_its_mechanism(table, post, draw):
+    others = table.assign(mechanism="one cache")
+    figure = draw(pd.concat([others, table]), post)
+    marked = [
+        ax.get_title()
+        for ax in figure.axes
+        if "the post, on an M3" in [c.get_label() for c in ax.collections]
+    ]
+    plt.close(figure)
+    assert marked == ["two caches"]
+    alone = draw(others, post)  # where its mechanism was refused
+    assert alone.axes[0].collections
+    plt.close(alone)
+
+
+def test_the_posts_mechanism_comes_first():
+    rows = pd.DataFrame(
+        [
+            dict.fromkeys(sweep_rows.COLUMNS, 1)
+            | {"mechanism": mechanism, "lossless": "equal"}
+            for mechanism in ("one cache", "two caches")
+        ]
+    )
+    order = sweep_summary.summarise(rows)["mechanism"]
+    assert list(order) == ["two caches", "one cache"]
 
 
 def test_the_post_implies_what_the_identity_says(post):

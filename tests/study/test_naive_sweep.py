@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -290,6 +291,15 @@ def test_too_few_prompts_of_ones_own_are_refused(tiny, tmp_path):
         naive_sweep.measure(
             str(tiny), prompts_file=str(prompts), results=tmp_path, **SMALL
         )
+
+
+def test_the_command_of_a_run_can_be_typed_and_names_no_place(tmp_path):
+    folder = tmp_path / "My Model"
+    folder.mkdir()
+    shown = naive_sweep._command(str(folder), "smoke", str(tmp_path / "mine.txt"))
+    assert shlex.split(shown)[2:6] == ["--model", "My Model", "--size", "smoke"]
+    assert shown.endswith("--prompts mine.txt") and str(tmp_path) not in shown
+    assert "--prompts" not in naive_sweep._command("smollm2-135m", "smoke", "")
 
 
 def test_summary_of_nothing_timed_is_empty(sweep):
