@@ -86,7 +86,7 @@ def measure(
     token = int(context[-1])
     steps, verify, cost = [], {m: [] for m in rows}, {label: [] for label in drafts}
     for repeat in range(repeats + 1):
-        step = _plain_step_seconds(model, target_cache, token)
+        step = plain_step_seconds(model, target_cache, token)
         passes = {m: _pass_seconds(model, target_cache, context, m) for m in rows}
         chains = {
             label: _chain_seconds(draft, draft_caches[label], token)
@@ -124,7 +124,7 @@ def choose_threads(model, *, context: Sequence[int], repeats: int = 3) -> int:
     for repeat in range(repeats + 1):
         for count in counts:
             blas.set_threads(count)
-            step = _plain_step_seconds(model, cache, int(context[-1]))
+            step = plain_step_seconds(model, cache, int(context[-1]))
             if repeat:
                 seconds[count].append(step)
     best = min(counts, key=lambda count: median(seconds[count]))
@@ -146,7 +146,7 @@ def _filled_cache(model, context: Sequence[int]) -> list:
     return cache
 
 
-def _plain_step_seconds(model, cache: list, token: int) -> float:
+def plain_step_seconds(model, cache: list, token: int) -> float:
     """Seconds of one step of mlx-lm's own loop, its one-step-ahead queue included."""
     steps = generate_step(mx.array([token]), model, prompt_cache=cache, max_tokens=-1)
     next(steps)

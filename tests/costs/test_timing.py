@@ -76,5 +76,5 @@ def test_plain_step_replays_nothing_into_the_cache(tiny):
 
     cache = module._filled_cache(tiny, list(range(20)))
     keys = mx.array(cache[0].keys[..., :19, :])
-    module._plain_step_seconds(tiny, cache, 19)
+    module.plain_step_seconds(tiny, cache, 19)
     assert mx.array_equal(cache[0].keys[..., :19, :], keys)
