@@ -65,7 +65,7 @@ def test_a_draft_that_is_never_right_costs_under_two_percent(costs):
     assert 0.98 <= s <= 1
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     script=st.lists(st.booleans(), min_size=300, max_size=300),
     c=st.floats(0.02, 1.5),
