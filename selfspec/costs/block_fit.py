@@ -9,7 +9,7 @@ where a layer, once for its norms and additions, the head (by its share of the
 vocabulary) and the rest count as blocks, only attention pays for context, and a pass
 whose outcome is waited for pays `wait` besides (building the graph with an idle
 device). The coefficients come from one non-negative least squares fit of relative
-errors. Pure: arrays in, numbers out.
+errors, in which outliers count less. Pure: arrays in, numbers out.
 
     blocks, residuals = fit_blocks([Sample({"attention": 30, "rest": 1}, 1, 128, 0.02), ...])
     blocks["attention"].seconds(rows=1, context=512)
@@ -20,6 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import nnls
+
+TOLERANCE = 0.02  # relative error beyond which a sample counts as an outlier
+ROUNDS = 12  # of reweighting
 
 
 @dataclass(frozen=True)
@@ -101,15 +104,20 @@ def fit_blocks(samples: Sequence[Sample]) -> tuple[dict[str, BlockSeconds], Resi
     columns = [(kind, name) for kind in kinds for name in _names(kind)]
     matrix = np.array([[_entry(s, *column) for column in columns] for s in samples])
     seconds = np.array([s.seconds for s in samples])
-    # Relative errors; columns of one size, so that tiny coefficients are found as well.
-    weighted = matrix / seconds[:, None]
-    size = np.linalg.norm(weighted, axis=0)
-    size[size == 0] = 1.0
-    solution = nnls(weighted / size, np.ones(len(samples)))[0] / size
+    weights = np.ones(len(samples))
+    for _ in range(ROUNDS):
+        # Columns of one size, so that tiny coefficients are found as well.
+        weighted = matrix * (weights / seconds)[:, None]
+        size = np.linalg.norm(weighted, axis=0)
+        size[size == 0] = 1.0
+        solution = nnls(weighted / size, weights)[0] / size
+        errors = np.abs(matrix @ solution / seconds - 1)
+        # Squares up to the tolerance, absolute values beyond (Huber 1964, by
+        # reweighting): one probe that another program hit does not bend all.
+        weights = np.sqrt(TOLERANCE / np.maximum(errors, TOLERANCE))
     blocks = {kind: {} for kind in kinds}
     for (kind, name), value in zip(columns, solution, strict=True):
         blocks[kind][name] = float(value)
-    errors = np.abs(matrix @ solution / seconds - 1)
     residuals = Residuals(float(np.median(errors)), float(errors.max()), len(samples))
     return {kind: BlockSeconds(**parts) for kind, parts in blocks.items()}, residuals
 

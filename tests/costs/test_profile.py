@@ -53,6 +53,19 @@ def test_two_percent_of_noise_shows_in_the_residuals_and_hardly_in_whole_passes(
     assert total == pytest.approx(whole(1, 512), rel=0.03)
 
 
+def test_a_sixth_of_the_probes_hit_by_another_program_do_not_bend_the_fit():
+    hit = [
+        Sample(s.running, s.rows, s.context, s.seconds * (2 if i % 6 == 0 else 1), w)
+        for i, s in enumerate(samples())
+        for w in [s.waits]
+    ]
+    blocks, residuals = fit_blocks(hit)
+    assert residuals.largest == pytest.approx(0.5, abs=0.05)
+    for kind in ("attention", "mlp", "head"):
+        truth = BLOCKS[kind].seconds(1, 512)
+        assert blocks[kind].seconds(1, 512) == pytest.approx(truth, rel=0.03)
+
+
 def test_no_fitted_cost_is_negative_whatever_the_noise():
     for seed in range(5):
         blocks, _ = fit_blocks(samples(noise=0.3, seed=seed))
