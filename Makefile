@@ -24,7 +24,7 @@ book: $(VENV)/.ready
 	$(BIN)/selfspec book
 
 test: $(VENV)/.ready lint
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests -n 2 --dist loadfile --durations 10
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check selfspec tests benchmarks notebooks
