@@ -11,15 +11,11 @@ import reference
 from selfspec.decoding import SkipDraft, Trace, generate_batch
 from selfspec.models.errors import UnsupportedModelError
 
-LENGTH = 60
+LENGTH = 40
 DRAFT = SkipDraft(attention={0, 2}, mlp={2, 4})
 # gemma2's forward in mlx-lm cannot broadcast a mask a row over its grouped heads
 NOT_IN_BATCHES = ["gemma2"]
-PLAIN = [
-    f
-    for f in families.FAMILIES
-    if not families.has_window(f) and f not in NOT_IN_BATCHES
-]
+PLAIN = ["llama", "qwen2", "qwen3_moe", "smollm3", "phi3", "granite", "mixtral"]
 
 
 @pytest.mark.parametrize("family", PLAIN)
@@ -39,7 +35,7 @@ def test_rows_end_by_themselves():
     model = families.build("llama")
     prompts = [families.prompt("llama", n, seed=n) for n in (3, 9)]
     alone = [reference.greedy(model, p, LENGTH) for p in prompts]
-    eos = {alone[0][7], alone[1][31]}
+    eos = {alone[0][7], alone[1][27]}
     rows = generate_batch(
         prompts, model, draft=DRAFT, max_tokens=LENGTH, eos_token_ids=eos
     )

@@ -4,15 +4,16 @@ Each draft must be kept and rejected at least 20 times, or equality would say li
 """
 
 import families
+import mlx.core as mx
 import pytest
 import reference
+from mlx_lm.generate import generate_step
 from running import noisy_copy, run
 
 from selfspec.decoding import (
     ExitDraft,
     LookupDraft,
     ModelDraft,
-    ShortlistDraft,
     SkipDraft,
     check_shorter_list,
 )
@@ -23,13 +24,22 @@ LENGTH = 200
 # attention and MLP apart, layer 0 among them, a whole layer, 6 layers in all
 SKIP = SkipDraft(attention={0, 2}, mlp={2, 4})
 
+LEAN_EARLY = ("cohere2", "gemma3_text")  # drafts without early blocks are rejected
+
 
 @pytest.fixture(scope="module", params=families.FAMILIES)
 def case(request):
-    """(family, model, prompt, text): what the target writes alone, by the judge."""
+    """(family, model, prompt, text): what mlx-lm's plain loop writes.
+
+    One pass without a cache judges it: each token is the argmax on the tokens before
+    it, which is, token by token, what greedy decoding means.
+    """
     model = families.build(request.param)
     prompt = families.prompt(request.param, 10)
-    text = reference.greedy(model, prompt, LENGTH)
+    steps = generate_step(mx.array(prompt), model, max_tokens=LENGTH)
+    text = [token for token, _ in steps]
+    logits = reference.all_logits(model, [*prompt, *text[:-1]])
+    assert logits[len(prompt) - 1 :].argmax(axis=-1).tolist() == text
     return request.param, model, prompt, text
 
 
@@ -52,25 +62,28 @@ def test_plain_decoding_is_mlx_lms(case):
 
 def test_skip_draft_is_lossless(case):
     draft = SKIP
-    if case[0] in ("cohere2", "gemma3_text"):  # these lean on their early blocks
+    if case[0] in LEAN_EARLY:
         draft = SkipDraft(attention={3, 5}, mlp={4})
     assert_lossless(case, draft)
 
 
 def test_skip_draft_with_layer_0_left_out_is_lossless(case):
     family, model, prompt, text = case
+    if family not in LEAN_EARLY:
+        pytest.skip("the test above leaves out blocks of layer 0")
     draft = SkipDraft(attention={0}, mlp={0, 3})
     assert run(model, prompt, 60, draft=draft, window_cache="full")[0] == text[:60]
 
 
 def test_exit_draft_is_lossless(case):
-    assert_lossless(case, ExitDraft(5 if case[0] == "gemma3_text" else 4))
+    draft = ExitDraft(5 if case[0] == "gemma3_text" else 4)
+    assert_lossless(case, draft, num_draft_tokens=2)
 
 
 def test_model_draft_is_lossless(case):
     scale = {"gemma3_text": 0.05, "cohere2": 0.05}.get(case[0], 0.15)
     draft = ModelDraft(noisy_copy(case[1], scale))
-    assert_lossless(case, draft, num_draft_tokens=2)
+    assert_lossless(case, draft, num_draft_tokens=1)
 
 
 def test_lookup_draft_is_lossless(case):
@@ -89,18 +102,6 @@ def test_ring_past_its_window_is_lossless_and_the_trace_says_so(case):
     assert f"{families.WINDOW}-token sliding window is full" in trace.draft_stopped
     assert trace.drafted > 0
     assert 80 - families.WINDOW < trace.plain_tokens < 80
-
-
-def test_shortlist_on_its_own_head_is_lossless(case):
-    family, model, prompt, text = case
-    draft = ShortlistDraft(SkipDraft(), range(0, families.VOCAB, 2))
-    tokens, trace = run(model, prompt, 60, draft=draft, window_cache="full")
-    assert tokens == text[:60]
-    # the full model on half of the vocabulary: right just where the token is in it
-    for finished in trace.rounds:
-        assert finished.accepted <= finished.drafted
-    drafted_right = sum(t % 2 == 0 for t in text[:60])
-    assert 0 < trace.accepted <= drafted_right
 
 
 @pytest.mark.parametrize("family", families.REFUSED)

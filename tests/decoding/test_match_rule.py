@@ -10,7 +10,7 @@ from running import run
 from selfspec.decoding import ExitDraft, LookupDraft, ShortlistDraft, SkipDraft
 from selfspec.decoding.match import private_copy
 
-LENGTH = 80
+LENGTH = 50
 DRAFTS = [
     SkipDraft(attention={1}, mlp={2}),
     ExitDraft(4),

@@ -47,7 +47,7 @@ drafts = (
 )
 
 quickly = settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],

@@ -21,6 +21,7 @@ from selfspec.decoding import (
     Trace,
     generate_step,
 )
+from selfspec.decoding.caches import Caches
 from selfspec.models.blocks import find_stack
 
 SKIP = SkipDraft(attention={0, 2}, mlp={2, 4})
@@ -103,7 +104,6 @@ def test_draft_that_leaves_nothing_out_is_always_accepted(case):
 
 
 def test_exit_at_the_last_layer_is_the_target_and_users_may_not_ask_for_it():
-    from selfspec.decoding.caches import Caches
     from selfspec.decoding.prefix import Prefix
 
     model = families.build("llama")
@@ -244,6 +244,9 @@ def test_rejected_token_leaves_no_trace_in_the_cache(case, draft):
     model, prompt, text = case
     entries = make_prompt_cache(model)
     trace, emitted, checked = Trace(), 0, 0
+    fresh = Caches(make_prompt_cache(model))
+    fresh.widen()
+    replay(model, prompt[:-1], fresh.entries)
     steps = generate_step(
         prompt,
         model,
@@ -259,17 +262,13 @@ def test_rejected_token_leaves_no_trace_in_the_cache(case, draft):
             1 + r.accepted for r in trace.rounds
         ):
             length = len(prompt) + emitted - 1
-            from selfspec.decoding.caches import Caches
-
-            fresh = Caches(make_prompt_cache(model))
-            fresh.widen()
-            replayed = replay(model, [*prompt, *text][:length], fresh.entries)
-            assert_same_cache(entries, replayed, length)
+            replay(model, [*prompt, *text][fresh.length : length], fresh.entries)
+            assert_same_cache(entries, fresh.entries, length)
             checked += 1
     assert checked == len(trace.rounds) > 5
 
 
-@pytest.mark.parametrize("stop", [1, 3, 6])
+@pytest.mark.parametrize("stop", [1, 4])
 def test_abandoned_generator_leaves_a_cache_that_goes_on(case, stop):
     model, prompt, text = case
     for draft in drafts_of(model):
@@ -281,9 +280,10 @@ def test_abandoned_generator_leaves_a_cache_that_goes_on(case, stop):
         steps.close()
         offsets = {e.offset for e in entries[: families.num_layers(model)]}
         assert offsets == {len(prompt) + stop - 1} == {trace.cached_tokens}
-        # 50 more tokens, with and without a draft, from that very cache
-        more, _ = run(model, tokens[-1:], 50, **options)
-        assert tokens + more == text[: stop + 50], names(draft)
+        # the same text goes on from that very cache
+        count = 50 if draft in ON_THE_TARGETS_CACHE[:3] else 12
+        more, _ = run(model, tokens[-1:], count, **options)
+        assert tokens + more == text[: stop + count], names(draft)
 
 
 def test_plain_decoding_goes_on_from_a_speculated_cache():
@@ -395,7 +395,7 @@ def test_confidence_stop_drops_the_token_before_it_is_spent(case):
     model, prompt, text = case
     _, unlimited = run(model, prompt, 60, draft=SKIP, window_cache="full")
     drafted = []
-    for threshold in (0.3, 0.6, 0.9):
+    for threshold in (0.4, 0.9):
         tokens, trace = run(
             model, prompt, 60, draft=SKIP, min_confidence=threshold, window_cache="full"
         )
