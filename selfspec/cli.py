@@ -67,18 +67,23 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = parser().parse_args(argv)
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:  # at any moment, while modules load too
+        _say("stopped; what was measured is kept: the same command goes on from there")
+    return EXIT_INTERRUPTED
+
+
+def _run(arguments) -> int:
+    """The command, with the errors that a reader may meet as one line each."""
     from selfspec.models.errors import ModelError
     from selfspec.study.errors import StudyError
     from selfspec.study.prompt_set import PromptError
     from selfspec.study.results import ResultsError
 
-    known = (ModelError, StudyError, ResultsError, PromptError)
     try:
         return arguments.run(arguments)
-    except KeyboardInterrupt:
-        _say("stopped; what was measured is kept: the same command goes on from there")
-        return EXIT_INTERRUPTED
-    except known as error:
+    except (ModelError, StudyError, ResultsError, PromptError) as error:
         _say(str(error))
     return EXIT_ERROR
 

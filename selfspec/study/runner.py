@@ -224,7 +224,8 @@ def _own_kernel_spec(scratch: Path):
 
     spec = KernelSpec(resource_dir=RESOURCES, **get_kernel_dict())
     spec.argv[0] = sys.executable
-    spec.argv.append("--IPKernelApp.log_level=40")  # no advice about its transport
+    # No advice about its transport, no traceback when Ctrl-C closes it at work.
+    spec.argv.append("--IPKernelApp.log_level=50")
     # A profile of its own: a reader's start-up files have no part in a measurement.
     spec.env = {**_QUIET, "IPYTHONDIR": str(scratch / "ipython")}
     return spec
