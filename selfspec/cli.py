@@ -91,12 +91,14 @@ def _run(arguments) -> int:
 def _study(arguments) -> int:
     from selfspec import blas
     from selfspec.study import reference, study
+    from selfspec.study.prompt_set import read_prompts
 
     if blas.problem():
         _say(blas.problem())
     root = reference.find_root()
     extra = {}
     if arguments.prompts:
+        read_prompts(arguments.prompts)  # a bad file is told before a model is loaded
         extra["prompts_file"] = str(Path(arguments.prompts).resolve())
     options = {"root": root, "experiment": arguments.experiment, "parameters": extra}
     if arguments.preset:

@@ -32,6 +32,7 @@ def test_help_lists_the_commands():
         (["study", "--preset", "post", "--model", "x"], "not allowed with"),
         (["nonsense"], "invalid choice: 'nonsense'"),
         ([], "required"),
+        (["study", "--prompts", "no-such.txt"], "there is no prompt file no-such.txt"),
     ],
 )
 def test_a_mistake_is_one_line_and_a_non_zero_exit(words, says):

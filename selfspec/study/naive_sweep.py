@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import mlx.core as mx
 import pandas as pd
 from tqdm import tqdm
 
@@ -113,6 +114,7 @@ def measure(
     )
     prompts = _prompts(prompts_file, grid.num_prompts)
     loaded = models.load(model)
+    _require_numbers(loaded, prompts[0])
     drafts, refused = _drafts(loaded, grid.skip_fractions)
     facts = provenance.collect(loaded.source, _command(model, size, prompts_file))
     folder = (
@@ -303,10 +305,16 @@ def _drafts(loaded, skip_fractions: Sequence[float]) -> tuple[dict, dict[str, st
     The post's shorter list is left out for architectures in which it drafts wrong; the
     engine's own self-test speaks before its first token.
     """
-    skips = {
-        fraction: SkipDraft.middle(loaded.source.num_layers, fraction)
-        for fraction in skip_fractions
-    }
+    try:
+        skips = {
+            fraction: SkipDraft.middle(loaded.source.num_layers, fraction)
+            for fraction in skip_fractions
+        }
+    except ValueError as error:
+        raise StudyError(
+            f"{loaded.source.name}: {error}. Way out: a model with more layers, or "
+            "smaller skip_fractions"
+        ) from None
     drafts: dict[str, dict] = {ONE_CACHE: skips}
     try:
         for skip in skips.values():
@@ -315,6 +323,17 @@ def _drafts(loaded, skip_fractions: Sequence[float]) -> tuple[dict, dict[str, st
         return drafts, {TWO_CACHES: str(error)}
     shorter = {f: shorter_list_model(loaded.model, s) for f, s in skips.items()}
     return {TWO_CACHES: shorter, **drafts}, {}
+
+
+def _require_numbers(loaded, prompt: Prompt) -> None:
+    """Broken weights are no fault of a draft, so they are found before any is made."""
+    ids = models.render_prompt(loaded.tokenizer, prompt.text)
+    logits = loaded.model(mx.array([ids]))
+    if not mx.isfinite(logits).all().item():
+        raise StudyError(
+            f"{loaded.source.name} computes infinite or undefined numbers (NaN), so it "
+            "says nothing. Way out: fetch the model again, or another conversion of it"
+        )
 
 
 def _require_timed(rows: pd.DataFrame) -> None:
@@ -334,7 +353,8 @@ def _prompts(prompts_file: str, count: int) -> list[Prompt]:
     if len(prompts) < count:
         raise StudyError(
             f"{prompts_file} has {len(prompts)} prompts, the size asks for {count}. "
-            f"Way out: add prompts, or num_prompts={len(prompts)}"
+            "Way out: add prompts, or take a smaller size (in the notebook: "
+            f"num_prompts={len(prompts)})"
         )
     return prompts[:count]
 

@@ -33,12 +33,15 @@ def watching(marker: Path | None, *, stream=None, poll_seconds: float = POLL_SEC
         yield
         return
     stream = stream or sys.stderr
+    # What an earlier run left is not this run's progress; going on with it rewrites it.
+    stale = _text(marker)
     show = _Bar(stream) if stream.isatty() else _Lines(stream)
     stop = threading.Event()
 
     def follow():
         while not stop.wait(poll_seconds):
-            show.update(read_marker(marker))
+            if (text := _text(marker)) != stale:
+                show.update(read_marker(text))
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
@@ -51,13 +54,20 @@ def watching(marker: Path | None, *, stream=None, poll_seconds: float = POLL_SEC
         show.close()
 
 
-def read_marker(path: Path) -> tuple[int, int] | None:
-    """(done, total) of an unfinished run; None when it says nothing (yet)."""
+def read_marker(text: str) -> tuple[int, int] | None:
+    """(done, total) of an unfinished run; None when the file says nothing (yet)."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(text)
         return int(data["done"]), int(data["total"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def time_left(seconds: float, done: int, total: int) -> str:

@@ -87,8 +87,9 @@ def read_provenance(folder: Path) -> dict[str, dict[str, Any]]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         runs = data["runs"]
-        assert isinstance(runs, dict)
-    except (ValueError, KeyError, TypeError, AssertionError, OSError) as error:
+        if not isinstance(runs, dict):
+            raise ValueError("its runs are no object")
+    except (ValueError, KeyError, TypeError, OSError) as error:
         raise unreadable(path, str(error)) from None
     if data.get("schema", 0) > SCHEMA:
         raise ResultsError(
@@ -133,7 +134,6 @@ class Run:
         Raises:
             ResultsError: another study writes here, or the files cannot be used.
         """
-        folder.mkdir(parents=True, exist_ok=True)
         lock = _lock(folder, experiment)
         path = _marker_path(folder, experiment)
         marker = _read_marker(path)
@@ -239,6 +239,7 @@ def _read_marker(path: Path) -> dict[str, Any]:
 def _lock(folder: Path, experiment: str):
     path = folder / f".{experiment}.lock"
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         file = open(path, "w")  # noqa: SIM115 (kept open: the lock lives with it)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from selfspec.study import sweep_summary
-from selfspec.study.results import RESULTS, read_provenance
+from selfspec.study.results import RESULTS, read_provenance, unreadable
 
 SIZES = ("paper", "default", "smoke")  # the largest first
 DEVICES = {"metal": "Metal GPU", "cpu": "CPU", "cuda": "CUDA GPU"}
@@ -107,7 +107,10 @@ def collect(root: Path) -> list[Record]:
     for place in sorted((root / RESULTS).glob("*/*/provenance.json")):
         for run_id, facts in read_provenance(place.parent).items():
             if facts.get("finished"):
-                record = _record(place.parent, run_id, facts)
+                try:
+                    record = _record(place.parent, run_id, facts)
+                except (KeyError, TypeError, ValueError) as error:
+                    raise unreadable(place, f"run {run_id}: {error!r}") from None
                 records += [record] if record else []
     models: dict[str, set[str]] = {}
     for record in records:

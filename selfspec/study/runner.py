@@ -30,6 +30,10 @@ from selfspec.study.markdown import literal
 from selfspec.study.progress import watching
 
 KERNEL = "python3"
+_OWN_ERRORS = (
+    *("StudyError", "PromptError", "ResultsError"),
+    *("ModelError", "UnsupportedModelError"),
+)
 # Bars are drawn by the runner, from the marker file; in a page they would be noise.
 _QUIET = {
     "TQDM_DISABLE": "1",
@@ -206,6 +210,8 @@ def _execute(template: Path, parameters: dict, scratch: Path, cwd: Path, first: 
                 kernel_manager_class=OwnKernel,
             )
     except PapermillExecutionError as error:
+        if error.ename in _OWN_ERRORS:  # it says all that there is to say
+            raise StudyError(_first_line(error.evalue)) from None
         what = f"{error.ename}: {_first_line(error.evalue)}".rstrip(": ")
         injected = bool(parameters) and error.cell_index > first
         number = error.cell_index + 1 - injected  # as the template counts

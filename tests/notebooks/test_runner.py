@@ -235,6 +235,25 @@ def test_failing_cell_is_one_line_and_the_old_page_stays(root):
     assert [path.name for path in page.parent.iterdir()] == [page.name]
 
 
+def test_the_studys_own_refusal_is_told_as_it_is(root):
+    cell = (
+        "from selfspec.study.errors import StudyError\nraise StudyError('no, because')"
+    )
+    with pytest.raises(StudyError) as caught:
+        run(root, make(root, DEFAULTS, cell))
+    assert str(caught.value) == "no, because"
+
+
+def test_own_errors_are_those_that_the_command_knows():
+    from selfspec import models
+    from selfspec.study.prompt_set import PromptError
+    from selfspec.study.results import ResultsError
+
+    known = [models.ModelError, models.UnsupportedModelError, StudyError]
+    known += [PromptError, ResultsError]
+    assert sorted(runner._OWN_ERRORS) == sorted(error.__name__ for error in known)
+
+
 def test_a_kernel_that_dies_is_told_so(root):
     with pytest.raises(StudyError, match="died.*Way out"):
         run(root, make(root, DEFAULTS, "import os; os._exit(9)"))

@@ -11,6 +11,7 @@ import textwrap
 import time
 from dataclasses import replace
 
+import mlx.core as mx
 import pandas as pd
 import pytest
 
@@ -181,6 +182,21 @@ def test_a_model_that_ends_every_text_at_once_is_named(tmp_path):
     with pytest.raises(StudyError, match="nothing to time.*has 1 tokens.*Way out"):
         naive_sweep.measure(str(folder), results=tmp_path / "results", **SMALL)
     assert {row["speedup"] for row in csv_rows(tmp_path / "results")} == {""}
+
+
+def test_a_model_that_is_all_nan_is_blamed_for_it(tmp_path):
+    folder = save_tiny_model(tmp_path / "broken")
+    weights = mx.load(str(folder / "model.safetensors"))
+    weights["lm_head.weight"] = mx.full(weights["lm_head.weight"].shape, float("nan"))
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
+    with pytest.raises(StudyError, match="broken computes infinite or undefined.*Way"):
+        naive_sweep.measure(str(folder), results=tmp_path / "results", **SMALL)
+
+
+def test_a_model_of_one_layer_has_nothing_to_leave_out(tmp_path):
+    folder = save_tiny_model(tmp_path / "one", num_hidden_layers=1)
+    with pytest.raises(StudyError, match="one: .*leaves none of 1 layers.*Way out"):
+        naive_sweep.measure(str(folder), results=tmp_path / "results", **SMALL)
 
 
 def test_texts_too_short_to_time_are_empty_cells_and_counted_all_the_same(

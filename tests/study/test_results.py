@@ -224,3 +224,23 @@ def test_a_file_without_run_ids_is_refused(tmp_path):
     path.write_text("schema,value\n1,2\n")
     with pytest.raises(ResultsError, match="line 2 is incomplete.*Way out"):
         read_csv(path)
+
+
+def test_a_file_where_the_folder_should_be_is_one_line(tmp_path):
+    (tmp_path / "machine").write_text("")
+    with pytest.raises(ResultsError, match="cannot write to .*Way out") as caught:
+        open_run(tmp_path / "machine" / "model")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_provenance_that_a_hand_changed_names_file_and_run(tmp_path):
+    from selfspec.study import run_records
+
+    place = tmp_path / "results" / "m" / "x" / "provenance.json"
+    place.parent.mkdir(parents=True)
+    place.write_text('{"schema": 1, "runs": {"mine": {"finished": true}}}')
+    with pytest.raises(ResultsError, match="provenance.json.*run mine.*Way out"):
+        run_records.collect(tmp_path)
+    place.write_text('{"schema": 1, "runs": []}')
+    with pytest.raises(ResultsError, match="its runs are no object.*Way out"):
+        run_records.collect(tmp_path)
