@@ -3,6 +3,7 @@
 drafter = bind(SkipDraft(mlp={3}), target)
 """
 
+from selfspec.decoding import self_test
 from selfspec.decoding.drafting import Drafter, Target
 from selfspec.decoding.drafts import (
     ExitDraft,
@@ -17,21 +18,7 @@ from selfspec.decoding.lookup import LookupDrafter
 from selfspec.decoding.model_draft import ModelDrafter
 from selfspec.decoding.shortlist import Shortlist
 from selfspec.decoding.skip import ExitDrafter, SkipDrafter
-
-
-def drafts_in(draft) -> list:
-    """The draft and those that it is made of."""
-    match draft:
-        case FallbackDraft():
-            return [draft, *drafts_in(draft.first), *drafts_in(draft.second)]
-        case ShortlistDraft():
-            return [draft, *drafts_in(draft.draft)]
-    return [draft]
-
-
-def leaves_blocks_out(draft) -> bool:
-    """Whether the target's own blocks are driven apart, which the self-test gates."""
-    return any(isinstance(d, SkipDraft | ExitDraft) for d in drafts_in(draft))
+from selfspec.models.blocks import find_stack
 
 
 def bind(draft, target: Target, draft_cache: list | None = None) -> Drafter:
@@ -43,7 +30,11 @@ def bind(draft, target: Target, draft_cache: list | None = None) -> Drafter:
     Raises:
         TypeError: `draft` is not a draft.
         ValueError: the draft does not fit the model.
+        UnsupportedModelError: the model cannot be driven block by block.
     """
+    if isinstance(draft, SkipDraft | ExitDraft) and target.stack is None:
+        self_test.check(target.model)
+        target.stack = find_stack(target.model)
     match draft:
         case SkipDraft():
             return SkipDrafter(draft, target)

@@ -14,8 +14,14 @@ import copy
 from collections.abc import Collection
 
 import mlx.core as mx
-from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache
+from mlx_lm.models.cache import (
+    KVCache,
+    QuantizedKVCache,
+    RotatingKVCache,
+    make_prompt_cache,
+)
 
+from selfspec.models.blocks import name_of
 from selfspec.models.errors import UnsupportedModelError
 
 UNLIMITED = 2**62
@@ -45,6 +51,15 @@ class WindowCache(KVCache):
 
 
 TAKEN = (KVCache, QuantizedKVCache, RotatingKVCache, WindowCache)
+
+
+def _is_plain(entry) -> bool:
+    """Whether mlx-lm can quantise it; a draft model's windows stay as they are."""
+    return isinstance(entry, KVCache) and not isinstance(entry, WindowCache)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{error}".splitlines()[0] if f"{error}" else type(error).__name__
 
 
 class Caches:
@@ -98,20 +113,35 @@ class Caches:
                 "Way out: start from a new cache"
             )
 
-    def check_quantisable(self, name: str) -> None:
+    def check_quantisable(self, model) -> None:
         """Refuse kv_bits where mlx-lm would fail in the middle of a text.
 
         Raises:
             ValueError: naming kv_bits and the model.
         """
+        if self.kv_bits is None:
+            return
+        name = name_of(model)
         windows = any(
             isinstance(e, RotatingKVCache | WindowCache) for e in self.entries
         )
-        if self.kv_bits is not None and windows:
+        if windows:
             raise ValueError(
                 f"kv_bits={self.kv_bits}: {name} has sliding-window layers, whose cache "
                 "mlx-lm cannot quantise. Way out: kv_bits=None"
             )
+        fresh = make_prompt_cache(model)
+        try:
+            for index, entry in enumerate(fresh):
+                if _is_plain(entry):
+                    fresh[index] = entry.to_quantized(self.kv_group_size, self.kv_bits)
+            model(mx.array([[0]]), cache=fresh)  # never run
+        except Exception as error:
+            raise ValueError(
+                f"kv_bits={self.kv_bits}, kv_group_size={self.kv_group_size}: mlx-lm "
+                f"cannot quantise the cache of {name} ({_first_line(error)}). "
+                "Way out: kv_bits=None, or other sizes"
+            ) from None
 
     def widen(self) -> None:
         """Put a full, window-masked cache in the place of every ring.
@@ -167,7 +197,7 @@ class Caches:
 
         Every token then attends to just the keys it attends to in plain decoding.
         """
-        pending = any(isinstance(e, KVCache) for e in self.entries)
+        pending = any(map(_is_plain, self.entries))
         if self.kv_bits is None or not pending:
             return UNLIMITED
         return max(1, self.quantized_kv_start - self.length)
@@ -177,7 +207,7 @@ class Caches:
         if self.kv_bits is None:
             return
         for index, entry in enumerate(self.entries):
-            if isinstance(entry, KVCache) and entry.offset >= self.quantized_kv_start:
+            if _is_plain(entry) and entry.offset >= self.quantized_kv_start:
                 self.entries[index] = entry.to_quantized(
                     group_size=self.kv_group_size, bits=self.kv_bits
                 )

@@ -8,16 +8,31 @@ checked when made; binding.py turns a choice and a model into something that run
     FallbackDraft(LookupDraft(), ShortlistDraft(SkipDraft(), range(16384)))
 """
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 
 def _indices(name: str, values: Iterable[int]) -> frozenset[int]:
-    values = frozenset(values)
-    if not all(isinstance(v, int) and v >= 0 for v in values):
-        raise ValueError(f"{name} must hold layer numbers from 0, got {sorted(values)}")
-    return values
+    try:
+        numbers = frozenset(map(operator.index, values))
+    except TypeError:
+        numbers = frozenset({-1})
+    if min(numbers, default=0) < 0:
+        raise ValueError(f"{name} must hold layer numbers from 0, got {values!r}")
+    return numbers
+
+
+def _whole(name: str, value) -> int:
+    """`value` as an int from 1, whatever kind of whole number it is."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"{name} must be a whole number from 1, got {value!r}")
+    return number
 
 
 @dataclass(frozen=True)
@@ -78,10 +93,7 @@ class ExitDraft:
     reuse: bool = True
 
     def __post_init__(self):
-        if not isinstance(self.exit_layer, int) or self.exit_layer < 1:
-            raise ValueError(
-                f"exit_layer must be a whole number from 1, got {self.exit_layer!r}"
-            )
+        object.__setattr__(self, "exit_layer", _whole("exit_layer", self.exit_layer))
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +101,13 @@ class ModelDraft:
     """The ordinary kind: another, smaller model with the same tokens."""
 
     model: Any = field(repr=False)
+
+    def __post_init__(self):
+        if not callable(self.model) or not hasattr(self.model, "layers"):
+            raise ValueError(
+                f"model must be a model of mlx-lm, got {type(self.model).__name__}. "
+                "Way out: selfspec.load(name).model"
+            )
 
 
 @dataclass(frozen=True)
@@ -104,7 +123,9 @@ class LookupDraft:
     min_ngram: int = 1
 
     def __post_init__(self):
-        if not 1 <= self.min_ngram <= self.max_ngram:
+        for name in ("max_ngram", "min_ngram"):
+            object.__setattr__(self, name, _whole(name, getattr(self, name)))
+        if self.min_ngram > self.max_ngram:
             raise ValueError(
                 "min_ngram must be from 1 to max_ngram, got "
                 f"{self.min_ngram} and {self.max_ngram}"
@@ -127,15 +148,25 @@ class ShortlistDraft:
     tokens: tuple[int, ...] = field(repr=False)
 
     def __post_init__(self):
-        tokens = tuple(int(t) for t in self.tokens)
+        tokens = self.tokens
+        try:
+            tokens = tokens.tolist() if hasattr(tokens, "tolist") else tokens
+            tokens = tuple(map(operator.index, tokens))
+        except TypeError:
+            tokens = ()
         if not tokens or min(tokens) < 0 or len(set(tokens)) != len(tokens):
             raise ValueError("tokens must be one or more different token ids from 0")
-        if isinstance(self.draft, LookupDraft | FallbackDraft | ShortlistDraft):
+        if not isinstance(self.draft, SkipDraft | ExitDraft | ModelDraft):
             raise ValueError(
                 f"a {type(self.draft).__name__} has no head of its own to cut down. "
                 "Way out: put the shortlist on a skip, exit or model draft"
             )
         object.__setattr__(self, "tokens", tokens)
+        # asked for in every round, and the tokens are many
+        object.__setattr__(self, "_hash", hash((self.draft, tokens)))
+
+    def __hash__(self):
+        return self._hash
 
 
 @dataclass(frozen=True)
@@ -144,6 +175,17 @@ class FallbackDraft:
 
     first: Any
     second: Any
+
+    def __post_init__(self):
+        for draft in (self.first, self.second):
+            if not isinstance(draft, KINDS):
+                raise ValueError(
+                    "a FallbackDraft is made of two drafts, got a "
+                    f"{type(draft).__name__}"
+                )
+
+
+KINDS = (SkipDraft, ExitDraft, ModelDraft, LookupDraft, ShortlistDraft, FallbackDraft)
 
 
 def frequent_tokens(

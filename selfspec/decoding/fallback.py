@@ -23,6 +23,8 @@ class FallbackDrafter(Drafter):
         proposal = self.first.propose(tokens, limit, rule, min_confidence)
         if len(proposal.tokens):
             return proposal
+        # A first that stopped short of its first token has run ahead on the cache.
+        self.target.caches.roll_back(self.target.length(tokens))
         return self.second.propose(tokens, limit, rule, min_confidence)
 
     def settle(self, length):

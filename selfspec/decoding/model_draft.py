@@ -39,16 +39,24 @@ class ModelDrafter(StepDrafter):
         self.is_callers = cache is not None
         self.base = self.caches.length
         self.vocab_size = target.vocab_size()
+        self.known = draft.model(mx.array([[0]])).shape[-1]  # never run
 
     def _read(self, ids: list[int]) -> None:
         step = self.target.prefill_step_size
         for start in range(0, len(ids), step):
             chunk = mx.array([ids[start : start + step]], mx.uint32)
-            self.model(chunk, cache=self.caches.entries)
+            self.model(self._readable(chunk), cache=self.caches.entries)
             self.caches.quantise()
             self.caches.evaluate()
 
+    def _readable(self, ids: mx.array) -> mx.array:
+        """Tokens that this model has not are read as its last one."""
+        if self.known >= self.vocab_size:
+            return ids
+        return mx.minimum(ids, self.known - 1)
+
     def prefill(self, tokens):
+        self.base = self.caches.length
         self._read(tokens[:-1])
 
     def start(self, tokens):
@@ -60,7 +68,8 @@ class ModelDrafter(StepDrafter):
         return mx.array(unread, mx.uint32)
 
     def step(self, ids):
-        logits = self.model(ids[None], cache=self.caches.entries)[:, -1]
+        ids = self._readable(ids[None])
+        logits = self.model(ids, cache=self.caches.entries)[:, -1]
         if self.shortlist is not None:
             return logits
         # Heads are padded to different sizes: only the target's tokens can be drafted.

@@ -81,15 +81,29 @@ class AutoLength:
     ):
         if not 0 <= acceptance <= 1:
             raise ValueError(f"acceptance must be from 0 to 1, got {acceptance}")
-        if cost_ratio < 0 or not verify_ratio or min(verify_ratio.values()) <= 0:
-            raise ValueError("cost_ratio and verify_ratio must be measured, positive")
-        if not 0 < probe_budget < 1:
-            raise ValueError(f"probe_budget must be from 0 to 1, got {probe_budget}")
+        if not isinstance(verify_ratio, Mapping):
+            raise ValueError(f"verify_ratio must be a mapping, got {verify_ratio!r}")
+        if not 0 < probe_budget < 1 or not memory > 0:
+            raise ValueError(
+                "probe_budget must be from 0 to 1 and memory above 0, got "
+                f"{probe_budget} and {memory}"
+            )
         self.draft = draft
         self.cost_ratio = cost_ratio
         self.overhead_ratio = overhead_ratio
         self.verify = {1: 1.0, **{int(m): v for m, v in verify_ratio.items()}}
         self.max_draft_tokens = max_draft_tokens or max(1, max(self.verify) - 1)
+        if self.max_draft_tokens < 1:
+            raise ValueError(f"max_draft_tokens must be 1 or more: {max_draft_tokens}")
+        costs = [cost_ratio, overhead_ratio, *self.verify.values()]
+        costs += [self._round_cost(k) for k in range(1, self.max_draft_tokens + 1)]
+        if not (verify_ratio and all(map(math.isfinite, costs))) or (
+            cost_ratio < 0 or min(costs[2:]) <= 0
+        ):
+            raise ValueError(
+                "cost_ratio, verify_ratio and overhead_ratio must be measured: finite, "
+                "and a round of every length must cost something"
+            )
         self.forget = 0.5 ** (1 / memory)
         self.tried = self.PRIOR_TRIED
         self.kept = acceptance * self.tried

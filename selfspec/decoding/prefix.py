@@ -37,22 +37,15 @@ class Prefix:
 
     def _tapped(self, layer):
         """The layer as it is, keeping what it returns."""
-
-        def call(tap, *args, **kwargs):
-            out = layer(*args, **kwargs)
-            self.rows.append(out)
-            return out
-
-        return with_call(layer, call)
+        tap = with_call(layer, _run_and_keep)
+        object.__setattr__(tap, "kept", (layer, self.rows))
+        return tap
 
     def _injecting(self, layer):
         """In the first layer's place: what was kept, whatever comes in."""
-
-        def call(inject, x, *args, **kwargs):
-            advance(cache_of(args, kwargs), x.shape[1])
-            return mx.concatenate(self.rows, axis=1)
-
-        return with_call(layer, call)
+        inject = with_call(layer, _return_kept)
+        object.__setattr__(inject, "kept", (layer, self.rows))
+        return inject
 
     def start(self, caches: Caches) -> None:
         """Begin a round: nothing kept, late layers stand in at the present length."""
@@ -85,3 +78,19 @@ class Prefix:
     def _stand_at(stand_ins, length):
         for entry in stand_ins:
             advance(entry, length - entry.offset)
+
+
+# Plain functions that find what they need on the module: a closure over the prefix would
+# be a cycle, and keep the caches alive until Python's collector comes round.
+
+
+def _run_and_keep(tap, *args, **kwargs):
+    layer, rows = tap.kept
+    rows.append(layer(*args, **kwargs))
+    return rows[-1]
+
+
+def _return_kept(inject, x, *args, **kwargs):
+    _, rows = inject.kept
+    advance(cache_of(args, kwargs), x.shape[1])
+    return mx.concatenate(rows, axis=1)

@@ -37,7 +37,8 @@ class Decoder:
         stream: MLX stream on which everything is computed.
         trace: filled as decoding goes.
         min_confidence: stop a draft before a token of lower draft probability.
-        first_draft: the draft that reads the prompt along; None never drafts.
+        first: the policy's first answer, whose draft reads the prompt along.
+        drafts: whether anything may be drafted; if not, the cache ends as mlx-lm's.
         draft_cache: entries of a ModelDraft's cache, where the caller keeps it.
         progress: called with (tokens read, tokens in all) while prefilling.
         time_phases: wait for the device after drafting, so that its seconds are its own.
@@ -51,7 +52,8 @@ class Decoder:
         rule: Rule,
         stream,
         *,
-        first_draft=None,
+        first: Choice | None = None,
+        drafts: bool = True,
         trace: Trace | None = None,
         min_confidence: float = 0.0,
         draft_cache: list | None = None,
@@ -64,7 +66,8 @@ class Decoder:
         self.policy = policy
         self.rule = rule
         self.stream = stream
-        self.first_draft = first_draft
+        self.first = first
+        self.drafts = drafts
         self.trace = Trace() if trace is None else trace
         self.min_confidence = min_confidence
         self.draft_cache = draft_cache
@@ -73,17 +76,21 @@ class Decoder:
         self.drafters: dict[object, Drafter] = {}
         self.chosen: Choice | None = None  # asked for while decoding plainly
         self.needs_history = getattr(rule, "needs_history", False)
-        target.base = target.caches.length
 
     # The whole
 
     def run(self, max_tokens: int) -> Iterator[Emitted]:
         """Yield tokens, at most `max_tokens`; -1 for no limit."""
         left = float("inf") if max_tokens < 0 else max_tokens
+        # Not when this was made: others may have used the cache since.
+        self.target.base = self.target.caches.length
+        self.trace.draft_stopped = ""
         try:
             self.prefill()
+            if not (left or self.drafts):  # mlx-lm reads the last token too
+                self._step(mx.array(self.tokens[-1:], mx.uint32), ())
             while left > 0:
-                choice = self.chosen or self._affordable(self.policy.choose(), left)
+                choice = self.chosen or self._affordable(self._ask(), left)
                 self.chosen = None
                 source = self.round(choice) if choice else self.plain(left)
                 for emitted in source:
@@ -94,10 +101,14 @@ class Decoder:
         finally:
             self._finish()
 
+    def _ask(self) -> Choice:
+        first, self.first = self.first, None
+        return first or self.policy.choose()
+
     def _affordable(self, choice: Choice, left: float) -> Choice | None:
         """The choice within what may be emitted and rolled back; None to go plainly."""
         wanted = choice.num_draft_tokens
-        if wanted < 1 or self.trace.draft_stopped:
+        if wanted < 1 or choice.draft is None or self.trace.draft_stopped:
             return None
         drafter = self.drafter(choice.draft)
         caches = self.target.caches
@@ -138,8 +149,8 @@ class Decoder:
                 caches.evaluate()
                 self.progress(begin + len(chunk), total)
                 mx.clear_cache()
-            if self.first_draft is not None:
-                self.drafter(self.first_draft).prefill(self.tokens)
+            if self.first is not None and self.first.draft is not None:
+                self.drafter(self.first.draft).prefill(self.tokens)
         self.progress(total, total)
         self.trace.prompt_tokens = total
         self.trace.seconds_prefill = time.perf_counter() - start
@@ -197,7 +208,7 @@ class Decoder:
 
     def plain(self, left: float) -> Iterator[Emitted]:
         """Decode plainly, one step ahead, until the policy wants to draft."""
-        if self.first_draft is None:
+        if not self.drafts:
             left = float("inf")  # mlx-lm reads the last token too
         started = time.perf_counter()
         token, logprobs = self._step(mx.array(self.tokens[-1:], mx.uint32), ())
@@ -243,11 +254,12 @@ class Decoder:
     def _finish(self) -> None:
         """However it ended, leave the cache at all of the text but its last token.
 
-        Without a draft it is left as mlx-lm leaves it, the last token included.
+        Without a draft it is left as mlx-lm leaves it, the last token included; past a
+        wrapped window, where nothing can be taken back, an abandoned one is so too.
         """
         caches = self.target.caches
         length = max(self.target.base, self.target.length(self.tokens))
-        if self.first_draft is not None and caches.can_roll_back:
+        if self.drafts and caches.can_roll_back:
             caches.roll_back(length)
             for drafter in self.drafters.values():
                 drafter.finish(self.tokens)

@@ -15,7 +15,6 @@ import mlx.nn as nn
 
 from selfspec.models.blocks import name_of
 from selfspec.models.errors import UnsupportedModelError
-from selfspec.models.surgery import with_call
 
 PARTS = ("weight", "scales", "biases", "bias")  # all have a row an output
 
@@ -25,11 +24,12 @@ class Shortlist:
 
     def __init__(self, tokens: tuple[int, ...], model: nn.Module, vocab_size: int):
         self.path, head = _find_head(model)
-        self.vocab_size = min(vocab_size, head.weight.shape[0])
-        if max(tokens) >= self.vocab_size:
+        self.vocab_size = vocab_size  # the target's; a draft model's may be smaller
+        known = min(vocab_size, head.weight.shape[0])
+        if max(tokens) >= known:
             raise ValueError(
                 f"the shortlist names token {max(tokens)}, but {name_of(model)} has "
-                f"{self.vocab_size} tokens"
+                f"{known} tokens"
             )
         self.ids = mx.array(sorted(tokens), mx.uint32)
         self.rows = copy.copy(head)
@@ -56,9 +56,8 @@ class Shortlist:
     def _replacement(self, head):
         if not hasattr(head, "as_linear"):
             return self.rows
-        rows = self.rows
-        clone = with_call(head, lambda self, ids: head(ids))  # embeds as before
-        object.__setattr__(clone, "as_linear", rows.as_linear)
+        clone = copy.copy(head)  # embeds as before
+        object.__setattr__(clone, "as_linear", self.rows.as_linear)
         return clone
 
     def expand(self, values: mx.array, fill: float) -> mx.array:
@@ -74,7 +73,9 @@ def _find_head(model: nn.Module) -> tuple[tuple[str, ...], nn.Module]:
     found = [
         (path, module)
         for path, module in _modules(model)
-        if "weight" in module and module.weight.shape[0] == vocab_size
+        if "weight" in module
+        and module.weight.ndim == 2
+        and module.weight.shape[0] == vocab_size
     ]
     linear = [x for x in found if not hasattr(x[1], "as_linear")]
     tied = [x for x in found if hasattr(x[1], "as_linear")]

@@ -26,16 +26,19 @@ from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.sample_utils import make_sampler
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from selfspec.decoding import self_test
-from selfspec.decoding.acceptance import Greedy, Rule, Speculative
-from selfspec.decoding.binding import leaves_blocks_out
+from selfspec.decoding.arguments import (
+    check_options,
+    make_policy,
+    make_rule,
+    token_ids,
+    whole,
+)
 from selfspec.decoding.caches import Caches
 from selfspec.decoding.drafting import Target
-from selfspec.decoding.match import Match
-from selfspec.decoding.policy import AutoLength, DraftPolicy, FixedLength
+from selfspec.decoding.policy import DraftPolicy
 from selfspec.decoding.rounds import Decoder, Emitted
 from selfspec.decoding.trace import Trace
-from selfspec.models.blocks import find_stack, name_of
+from selfspec.models.blocks import name_of
 
 NUM_DRAFT_TOKENS = 3
 MAX_TOKENS = 256
@@ -97,11 +100,13 @@ def generate_step(
         greedy_draft: the draft takes its argmax even where the target samples.
         min_confidence: stop drafting before a token of lower draft probability; costs
             one synchronisation a draft step.
-        policy: answers for draft and length each round, instead of `num_draft_tokens`.
+        policy: answers for draft and length each round, in the place of `draft` and
+            `num_draft_tokens`.
         costs: for "auto", the arguments of AutoLength (cost_ratio, verify_ratio, ...).
         prompt_cache: updated in place. With a draft it ends holding the text but its
-            last token, as after mlx-lm's speculative loop; without one, all of it. A
-            ModelDraft's own entries may follow the target's, as in mlx-lm.
+            last token, as after mlx-lm's speculative loop; without one, all of it, as
+            may a wrapped window (see `trace.cached_tokens`). A ModelDraft's own entries
+            may follow the target's, as in mlx-lm.
         window_cache: past a full sliding window, "ring" decodes plainly for the rest;
             "full" keeps every key and value and goes on drafting.
         input_embeddings: as in mlx-lm; only without a draft.
@@ -115,9 +120,6 @@ def generate_step(
         ValueError: an argument out of range, before the first token.
         UnsupportedModelError: a model or cache that cannot draft, likewise.
     """
-    tokens = [
-        int(t) for t in (prompt.tolist() if hasattr(prompt, "tolist") else prompt)
-    ]
     if input_embeddings is not None:
         if draft is not None or policy is not None:
             raise ValueError(
@@ -126,7 +128,7 @@ def generate_step(
         if seed is not None:
             mx.random.seed(seed)
         steps = mlx_lm_generate_step(
-            mx.array(tokens, mx.uint32),
+            mx.array(prompt, mx.uint32),
             model,
             stream,
             max_tokens=max_tokens,
@@ -143,48 +145,51 @@ def generate_step(
             input_embeddings=input_embeddings,
         )
         return ((token, logprobs, False) for token, logprobs in steps)
-    if not tokens:
-        raise ValueError("prompt must hold at least one token")
-    if window_cache not in ("ring", "full"):
-        raise ValueError(f'window_cache must be "ring" or "full", got {window_cache!r}')
-    if not isinstance(max_tokens, int) or max_tokens < -1:
-        raise ValueError(f"max_tokens must be -1 or more, got {max_tokens}")
-    if not 0 <= min_confidence < 1:
-        raise ValueError(f"min_confidence must be in [0, 1), got {min_confidence}")
+    tokens = token_ids(prompt)
+    max_tokens = whole("max_tokens", max_tokens, -1)
+    check_options(
+        window_cache=window_cache,
+        min_confidence=min_confidence,
+        prefill_step_size=prefill_step_size,
+        max_kv_size=max_kv_size,
+        quantized_kv_start=quantized_kv_start,
+        prompt_progress_callback=prompt_progress_callback,
+        policy=policy,
+        trace=trace,
+    )
     rule = make_rule(
         temperature, top_p, min_p, top_k, seed, sampler, logits_processors, greedy_draft
     )
-    policy = policy or _make_policy(draft, num_draft_tokens, costs)
+    drafts = policy is not None or (draft is not None and num_draft_tokens != 0)
+    policy = policy or make_policy(draft, num_draft_tokens, costs)
     entries, draft_entries = _make_caches(model, prompt_cache, max_kv_size)
     caches = Caches(entries, kv_bits, kv_group_size, quantized_kv_start)
     target = Target(
         model, caches, prefill_step_size=prefill_step_size, window_cache=window_cache
     )
-    caches.check_quantisable(name_of(model))
-    chosen = policy.choose().draft
-    if chosen is not None:
+    caches.check_quantisable(model)
+    if drafts:
         caches.check(name_of(model), len(model.layers))
-        if leaves_blocks_out(chosen):
-            self_test.check(model)
-            target.stack = find_stack(model)
         if window_cache == "full":
             caches.widen()
+    first = policy.choose()
     decoder = Decoder(
         tokens,
         target,
         policy,
         rule,
         stream,
-        first_draft=chosen,
+        first=first,
+        drafts=drafts,
         trace=trace,
         min_confidence=min_confidence,
         draft_cache=draft_entries,
         progress=prompt_progress_callback,
         time_phases=time_phases,
     )
-    if chosen is not None:  # what does not fit the model is said now
+    if first.draft is not None:  # what does not fit the model is said now
         with mx.stream(stream):
-            decoder.drafter(chosen)
+            decoder.drafter(first.draft)
     steps = decoder.run(max_tokens)
     if draft_entries is not None:
         return _giving_back(steps, prompt_cache, entries, draft_entries)
@@ -267,60 +272,6 @@ def _responses(steps, model, tokenizer, prompt_tokens, max_tokens, stream, trace
             steps.close()  # rolls the cache back now, not when it is collected
         detokenizer.finalize()
         yield response(step, finish_reason)
-
-
-def make_rule(
-    temperature: float = 0.0,
-    top_p: float = 0.0,
-    min_p: float = 0.0,
-    top_k: int = 0,
-    seed: int | None = None,
-    sampler: Callable | None = None,
-    logits_processors: list[Callable] | None = None,
-    greedy_draft: bool = False,
-) -> Rule:
-    """The acceptance rule that these arguments ask for.
-
-    Raises:
-        ValueError: an argument out of range, or a sampler beside a temperature.
-    """
-    if temperature < 0:
-        raise ValueError(f"temperature must be 0 or more, got {temperature}")
-    if not 0 <= top_p <= 1 or not 0 <= min_p <= 1:
-        raise ValueError(f"top_p and min_p must be in [0, 1], got {top_p} and {min_p}")
-    if top_k < 0:
-        raise ValueError(f"top_k must be 0 or more, got {top_k}")
-    if sampler is not None and temperature:
-        raise ValueError(
-            "sampler and temperature are both given. Way out: temperature (exact "
-            "rejection sampling) or sampler (the match rule), not both"
-        )
-    if sampler is None and not logits_processors:
-        if temperature == 0:
-            return Greedy()
-        return Speculative(temperature, top_p, min_p, top_k, seed, greedy_draft)
-    if sampler is None:
-        sampler = make_sampler(temperature, top_p=top_p, min_p=min_p, top_k=top_k)
-        if seed is not None:
-            mx.random.seed(seed)
-    return Match(sampler, logits_processors)
-
-
-def _make_policy(draft, num_draft_tokens, costs) -> DraftPolicy:
-    if draft is None:
-        return FixedLength(None, 0)
-    if num_draft_tokens == "auto":
-        if costs is None:
-            raise ValueError(
-                'num_draft_tokens="auto" needs costs, e.g. costs={"cost_ratio": 0.8, '
-                '"verify_ratio": {2: 1.1, 3: 1.2}}. Way out: measure them, or a number'
-            )
-        return AutoLength(draft, **costs)
-    if not isinstance(num_draft_tokens, int) or num_draft_tokens < 0:
-        raise ValueError(
-            f'num_draft_tokens must be 0 or more, or "auto", got {num_draft_tokens!r}'
-        )
-    return FixedLength(draft if num_draft_tokens else None, num_draft_tokens)
 
 
 def _make_caches(model, prompt_cache, max_kv_size) -> tuple[list, list | None]:
