@@ -19,7 +19,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import mlx.core as mx
 import pandas as pd
 from tqdm import tqdm
 
@@ -31,7 +30,7 @@ from selfspec.decoding import (
     shorter_list_model,
 )
 from selfspec.models import device
-from selfspec.study import arms, provenance, sweep_rows
+from selfspec.study import arms, provenance, sweep_checks, sweep_rows
 from selfspec.study.errors import StudyError
 from selfspec.study.paired import Decoded, run_block
 from selfspec.study.prompt_set import Prompt, load_prompts, read_prompts
@@ -114,8 +113,10 @@ def measure(
     )
     prompts = _prompts(prompts_file, grid.num_prompts)
     loaded = models.load(model)
-    _require_numbers(loaded, prompts[0])
+    ids = {p.id: models.render_prompt(loaded.tokenizer, p.text) for p in prompts}
+    sweep_checks.require_numbers(loaded, ids[prompts[0].id])
     drafts, refused = _drafts(loaded, grid.skip_fractions)
+    sweep_checks.require_room(loaded, ids, grid.num_tokens + max(grid.draft_lengths))
     facts = provenance.collect(loaded.source, _command(model, size, prompts_file))
     folder = (
         Path(results) / provenance.machine_slug(facts["machine"]) / loaded.source.slug
@@ -151,7 +152,7 @@ def measure(
         bench.prepare(prompts[0], grid)
         bench.run(pairs, grid.num_tokens)
         rows = typed(pd.DataFrame(run.rows()))
-        _require_timed(rows)
+        sweep_checks.require_timed(rows)
         run.finish(bench.closing_facts())
         known = read_provenance(folder)[run.id]
     return Sweep(rows, known, folder, run.id)
@@ -302,8 +303,10 @@ class _Bench:
 def _drafts(loaded, skip_fractions: Sequence[float]) -> tuple[dict, dict[str, str]]:
     """mechanism -> skip fraction -> what drafts; and why a mechanism is left out.
 
-    The post's shorter list is left out for architectures in which it drafts wrong; the
-    engine's own self-test speaks before its first token.
+    The post's shorter list is left out for architectures in which it drafts wrong.
+
+    Raises:
+        UnsupportedModelError: the engine refuses the model.
     """
     try:
         skips = {
@@ -315,6 +318,8 @@ def _drafts(loaded, skip_fractions: Sequence[float]) -> tuple[dict, dict[str, st
             f"{loaded.source.name}: {error}. Way out: a model with more layers, or "
             "smaller skip_fractions"
         ) from None
+    for skip in skips.values():
+        sweep_checks.require_engine(loaded, skip)
     drafts: dict[str, dict] = {ONE_CACHE: skips}
     try:
         for skip in skips.values():
@@ -323,27 +328,6 @@ def _drafts(loaded, skip_fractions: Sequence[float]) -> tuple[dict, dict[str, st
         return drafts, {TWO_CACHES: str(error)}
     shorter = {f: shorter_list_model(loaded.model, s) for f, s in skips.items()}
     return {TWO_CACHES: shorter, **drafts}, {}
-
-
-def _require_numbers(loaded, prompt: Prompt) -> None:
-    """Broken weights are no fault of a draft, so they are found before any is made."""
-    ids = models.render_prompt(loaded.tokenizer, prompt.text)
-    logits = loaded.model(mx.array([ids]))
-    if not mx.isfinite(logits).all().item():
-        raise StudyError(
-            f"{loaded.source.name} computes infinite or undefined numbers (NaN), so it "
-            "says nothing. Way out: fetch the model again, or another conversion of it"
-        )
-
-
-def _require_timed(rows: pd.DataFrame) -> None:
-    """A model that ends every text at once leaves nothing between tokens to time."""
-    if rows["speedup"].isna().all():
-        raise StudyError(
-            f"nothing to time: every text ended within its first round (the longest has "
-            f"{int(rows['tokens'].max())} tokens). Way out: prompts that ask for longer "
-            "texts (--prompts FILE), or another model"
-        )
 
 
 def _prompts(prompts_file: str, count: int) -> list[Prompt]:
