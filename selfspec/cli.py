@@ -52,6 +52,12 @@ def parser() -> argparse.ArgumentParser:
         help="which experiment (default: naive-sweep)",
     )
     study.add_argument("--prompts", default="", help="your own prompts: JSONL or text")
+    study.add_argument(
+        "--mechanism",
+        choices=["two caches", "one cache"],
+        help="measure one of them: the post's two caches, or this project's engine on "
+        "one (default: both)",
+    )
     study.set_defaults(run=_study)
 
     book = commands.add_parser(
@@ -100,6 +106,8 @@ def _study(arguments) -> int:
     if arguments.prompts:
         read_prompts(arguments.prompts)  # a bad file is told before a model is loaded
         extra["prompts_file"] = str(Path(arguments.prompts).resolve())
+    if arguments.mechanism:
+        extra["mechanisms"] = [arguments.mechanism]
     options = {"root": root, "experiment": arguments.experiment, "parameters": extra}
     if arguments.preset:
         size = arguments.size or "paper"

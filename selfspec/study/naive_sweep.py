@@ -85,6 +85,7 @@ def measure(
     num_prompts: int | None = None,
     num_tokens: int | None = None,
     repeats: int | None = None,
+    mechanisms: Sequence[str] | None = None,
     prompts_file: str = "",
     seed: int = 0,
     results: str | Path = RESULTS,
@@ -94,6 +95,8 @@ def measure(
     Args:
         model: alias, hub name or folder, as `selfspec.load` takes it.
         size: smoke, default or paper; the next five arguments override parts of it.
+        mechanisms: "two caches" (the post's), "one cache" (this project's engine), or
+            None for both.
         prompts_file: the reader's own prompts instead of the committed ones.
         seed: of the order of configurations and of the arms within a pair.
         results: folder of results/<machine>/<model>/naive-sweep.csv.
@@ -116,6 +119,7 @@ def measure(
     ids = {p.id: models.render_prompt(loaded.tokenizer, p.text) for p in prompts}
     sweep_checks.require_numbers(loaded, ids[prompts[0].id])
     drafts, refused = _drafts(loaded, grid.skip_fractions)
+    drafts = _chosen(drafts, mechanisms, refused)
     sweep_checks.require_room(loaded, ids, grid.num_tokens + max(grid.draft_lengths))
     facts = provenance.collect(loaded.source, _command(model, size, prompts_file))
     folder = (
@@ -133,6 +137,7 @@ def measure(
         **asdict(grid),
         "seed": seed,
         "size": size,
+        "mechanisms": list(drafts),
         "prompts": [prompt.id for prompt in prompts],
     }
     with Run.open(
@@ -328,6 +333,22 @@ def _drafts(loaded, skip_fractions: Sequence[float]) -> tuple[dict, dict[str, st
         return drafts, {TWO_CACHES: str(error)}
     shorter = {f: shorter_list_model(loaded.model, s) for f, s in skips.items()}
     return {TWO_CACHES: shorter, **drafts}, {}
+
+
+def _chosen(drafts: dict, mechanisms: Sequence[str] | None, refused: dict) -> dict:
+    """The drafts of the mechanisms that were asked for."""
+    if mechanisms is None:
+        return drafts
+    for name in mechanisms:
+        if name not in (TWO_CACHES, ONE_CACHE):
+            raise StudyError(
+                f"no mechanism {name!r}. Way out: {TWO_CACHES!r}, {ONE_CACHE!r} or both"
+            )
+        if name in refused:
+            raise StudyError(refused[name])
+    if not mechanisms:
+        raise StudyError("mechanisms is empty. Way out: None for both")
+    return {name: drafts[name] for name in drafts if name in mechanisms}
 
 
 def _prompts(prompts_file: str, count: int) -> list[Prompt]:

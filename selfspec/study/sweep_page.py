@@ -148,7 +148,9 @@ def sentence_on_mechanisms(comparison: pd.DataFrame, refused: dict[str, str]) ->
             "architecture drafts wrong, as its self-test found."
         )
     if comparison.empty:
-        return "No prompt's text was long enough to be timed with both mechanisms."
+        return (
+            "This run timed no prompt with both mechanisms, so it cannot compare them."
+        )
     decode, first = comparison["decode"], comparison["first_token"]
     return (
         f"With the same layers skipped, one cache decodes {decode.median():.2f} times as "

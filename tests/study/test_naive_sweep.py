@@ -322,3 +322,16 @@ def test_summary_of_nothing_timed_is_empty(sweep):
     rows = sweep.rows.assign(speedup=float("nan"))
     assert isinstance(sweep_summary.summarise(rows), pd.DataFrame)
     assert sweep_summary.summarise(rows).empty
+
+
+def test_one_mechanism_alone_can_be_asked_for(tiny, tmp_path):
+    common = dict(results=tmp_path, skip_fractions=[0.5], draft_lengths=[2], **SMALL)
+    alone = naive_sweep.measure(str(tiny), mechanisms=["two caches"], **common)
+    assert set(alone.rows["mechanism"]) == {"two caches"}
+    assert set(alone.rows["order"]) <= {
+        "baseline > two caches",
+        "two caches > baseline",
+    }
+    for wrong in (["three caches"], []):
+        with pytest.raises(StudyError, match="mechanism"):
+            naive_sweep.measure(str(tiny), mechanisms=wrong, **common)
