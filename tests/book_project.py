@@ -24,6 +24,7 @@ PICTURE = (
     '<rect width="80" height="40" fill="white"/><path d="M0 40L80 0" stroke="black"/></svg>'
 )
 BUILT = {".venv", "_build", ".git", "__pycache__", ".pytest_cache", ".ruff_cache"}
+STRICT = ("-W", "-n", "--keep-going")
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
 
@@ -222,3 +223,11 @@ def add_run(root: Path, scratch: Path, *, title: str = "A run", **which) -> Path
         title=title,
         cwd=root,
     )
+
+
+def forget_runs(root: Path) -> None:
+    """Take away every run, as if nothing had been measured."""
+    for folder in (root / "results").iterdir():
+        if folder.is_dir() and folder.name != "reference":
+            shutil.rmtree(folder)
+    shutil.rmtree(root / "book" / "runs", ignore_errors=True)

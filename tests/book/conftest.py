@@ -9,8 +9,6 @@ from tiny import save_tiny_model
 
 from selfspec.study import pages, study
 
-STRICT = ("-W", "-n", "--keep-going")
-
 
 @pytest.fixture(scope="session")
 def no_mlx(tmp_path_factory):
@@ -35,7 +33,7 @@ def built(tmp_path_factory, no_mlx):
     real = study.run_study(str(folder), size="smoke", root=root)
     invented = book_project.add_run(root, scratch, title="An invented run")
     written = pages.write(root)
-    done = book_project.build(root, *STRICT, PYTHONPATH=str(no_mlx))
+    done = book_project.build(root, *book_project.STRICT, PYTHONPATH=str(no_mlx))
     return Built(root, done, written, real, invented)
 
 
@@ -56,16 +54,8 @@ class Built:
 def changing(tmp_path_factory):
     """A clone without any run; a test that changes it puts it back."""
     root = book_project.copy_to(tmp_path_factory.mktemp("changing") / "clone")
-    forget_runs(root)
+    book_project.forget_runs(root)
     return root
-
-
-def forget_runs(root: Path) -> None:
-    """Take away every run, as if nothing had been measured."""
-    for folder in (root / "results").iterdir():
-        if folder.is_dir() and folder.name != "reference":
-            shutil.rmtree(folder)
-    shutil.rmtree(root / "book" / "runs", ignore_errors=True)
 
 
 @pytest.fixture

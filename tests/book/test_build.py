@@ -9,7 +9,7 @@ from importlib import metadata
 import book_project
 import pytest
 import yaml
-from conftest import STRICT, forget_runs
+from book_project import STRICT, forget_runs
 
 from selfspec.study import book_build, pages
 from selfspec.study.errors import StudyError

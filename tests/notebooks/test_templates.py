@@ -7,6 +7,7 @@ from pathlib import Path
 import book_project
 import nbformat
 import pytest
+from nbclient import NotebookClient
 from tiny import save_tiny_model
 
 from selfspec.study import page_check, runner
@@ -59,3 +60,19 @@ def test_plain_papermill_from_the_root(tmp_path):
     page = nbformat.read(root / "out.ipynb", as_version=4)
     assert page_check.failures(page) == []
     assert list((root / "results").glob("*/tiny-plain-*/naive-sweep.csv"))
+
+
+def test_all_cells_run_from_the_notebooks_own_folder(tmp_path):
+    """The way of a reader who opens the template in JupyterLab and runs all cells."""
+    root = book_project.copy_to(tmp_path / "clone")
+    folder = save_tiny_model(tmp_path / "tiny-lab")
+    notebook = nbformat.read(root / "notebooks" / "naive-sweep.ipynb", as_version=4)
+    [cell] = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
+    cell.source += f"\nmodel, size = {str(folder)!r}, 'smoke'"
+    client = NotebookClient(
+        notebook, resources={"metadata": {"path": str(root / "notebooks")}}
+    )
+    client.execute()
+    assert page_check.failures(notebook) == []
+    assert list((root / "results").glob("*/tiny-lab-*/naive-sweep.csv"))
+    assert not list((root / "notebooks").glob("results*"))

@@ -152,7 +152,7 @@ def test_the_mechanism_is_put_in_numbers_or_its_absence_in_words():
     nothing, why = pd.DataFrame(), {"two caches": "drafts wrong"}
     assert "left out" in sweep_page.sentence_on_mechanisms(nothing, why)
     # nothing to compare is no proof that the architecture drafts wrong
-    assert "long enough" in sweep_page.sentence_on_mechanisms(nothing, {})
+    assert "timed no prompt with both" in sweep_page.sentence_on_mechanisms(nothing, {})
 
 
 @pytest.mark.parametrize("draw", [figures.speedup, figures.acceptance])
