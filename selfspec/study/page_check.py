@@ -5,7 +5,7 @@ included, and says nothing. So this file reads an executed notebook, or any text
 committed, and says in plain words what is wrong with it. It changes nothing.
 
     problems(notebook)               # ["cell 4 ended in an error: ValueError: ..."]
-    leaks("see /Users/kim/x.py")     # ["/Users/kim/x.py"]
+    leaks(text)                      # paths, host and user names found in the text
 """
 
 import getpass
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 # A path below a folder that only exists on one machine. The lookbehind keeps out URLs
-# (https://host/home/x) and relative paths (./home/x).
+# and relative paths, in which the same folder names may occur.
 _ABSOLUTE = re.compile(
     r"(?<![\w.:/~-])(?:file://)?"
     r"(?:/(?:Users|home|root|tmp|private|var|opt|usr|mnt|media|Volumes|workspace|"
