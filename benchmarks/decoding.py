@@ -1,11 +1,14 @@
 """What the decoding engine costs: overhead, first token, plain decoding, memory.
 
 Regime: one prompt at a time, greedy, real text, warm caches of the machine, prefill and
-decode apart; the BLAS thread count at which plain decoding is fastest, the same in both
-arms; pairs run back to back in shuffled order, the median of the pair ratios is shown.
-Decoding seconds are those of N tokens less those of one token, for every engine alike.
+decode apart; the BLAS thread count at which plain decoding is fastest, the same in all
+arms. Arms run back to back in shuffled order; every figure is the median over prompts
+of ratios within one such block, with its 95 % interval. c and v are measured before any
+round is timed. Decoding seconds are those of N tokens less those of one token, or less
+the prefill, the same for every engine of a comparison.
 
-    python benchmarks/decoding.py --model smollm2-135m --tokens 48 --pairs 6
+    python benchmarks/decoding.py --model smollm2-135m --tokens 48 --prompts 8
+    python benchmarks/decoding.py --save      # keep it for the book, below results/
 
 Prints a table for people, then one JSON line for programs.
 """
@@ -14,7 +17,10 @@ import argparse
 import json
 import random
 import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import median
+from typing import Any
 
 import selfspec
 from selfspec import blas
@@ -39,7 +45,12 @@ from selfspec.decoding.binding import bind
 from selfspec.decoding.caches import Caches
 from selfspec.decoding.drafting import Target
 from selfspec.models import device, find_stack
+from selfspec.study import engine_values, provenance, reference
+from selfspec.study.results import write_atomic
+from selfspec.study.statistics import median_ratio
 
+SHORTLIST = 16384
+FIRST_TOKEN_SKIPS = (0.1, 0.2, 0.3)
 TEXT = """The canal was dug by hand between two winters, because the farmers of the
 valley had no other season to spare. Each family was asked for one man and one spade;
 the widow Harrow sent her daughter and was not refused. They began at the mill, where
@@ -62,8 +73,8 @@ def seconds(steps) -> float:
     return time.perf_counter() - started
 
 
-def prompts(tokenizer, count: int, length: int) -> list[list[int]]:
-    """Windows of real text, each starting at another sentence."""
+def windows(tokenizer, count: int, length: int) -> list[list[int]]:
+    """Prompts: windows of real text, each starting at another sentence."""
     ids = tokenizer.encode(TEXT)
     while len(ids) < 2 * length + count:
         ids = ids + tokenizer.encode(" " + TEXT)
@@ -71,22 +82,31 @@ def prompts(tokenizer, count: int, length: int) -> list[list[int]]:
     return [ids[i * stride : i * stride + length] for i in range(count)]
 
 
-def paired(arms: dict, cases: list, rng: random.Random) -> dict[str, list[float]]:
-    """Seconds of every arm on every case; arms back to back, in shuffled order."""
-    out = {name: [] for name in arms}
-    for name in arms:  # warm up
-        arms[name](cases[0])
-    for case in cases:
-        for name in rng.sample(list(arms), len(arms)):
-            out[name].append(arms[name](case))
-    return out
+def blocks(
+    arms: Mapping[str, Callable], prompts: Sequence, rng: random.Random
+) -> list[dict[str, Any]]:
+    """What every arm returns for every prompt; a block's arms run back to back."""
+    for arm in arms.values():  # warm up
+        arm(prompts[0])
+    found = []
+    for prompt in prompts:
+        order = rng.sample(list(arms), len(arms))
+        found.append({name: arms[name](prompt) for name in order})
+    return found
 
 
-def ratio(times: dict, over: str, under: str) -> float:
-    return median(a / b for a, b in zip(times[over], times[under], strict=True))
+def estimate(ratios) -> dict[str, float | None]:
+    """Median and interval, as JSON holds them."""
+    found = median_ratio(list(ratios))
+    known = found.low == found.low
+    return {
+        "value": found.value,
+        "low": found.low if known else None,
+        "high": found.high if known else None,
+    }
 
 
-def profile(model, prompt, draft, num_draft_tokens, repeats) -> tuple[float, float]:
+def costs_of(model, prompt, draft, num_draft_tokens, repeats) -> tuple[float, float]:
     """c and v(D + 1) of a draft, in plain steps, measured before any round is timed."""
     caches = Caches(make_prompt_cache(model))
     target = Target(model, caches, stack=find_stack(model))
@@ -117,48 +137,75 @@ def profile(model, prompt, draft, num_draft_tokens, repeats) -> tuple[float, flo
     return median(rows["draft"][1:]) / step, median(rows["verify"][1:]) / step
 
 
-def speedup_of(model, cases, draft, args, rng) -> dict:
-    """Measured S beside (1 + A) / (cD + v) from the profile."""
-    cost, verify = profile(model, cases[0], draft, args.draft_tokens, args.pairs)
-    traces = []
+def drafts_against_plain(model, prompts, drafts, args, rng) -> dict[str, dict]:
+    """Each draft's measured S beside (1 + A) / (cD + v), prompt by prompt."""
+    costs = {
+        name: costs_of(model, prompts[0], draft, args.draft_tokens, args.prompts)
+        for name, draft in drafts.items()
+    }
 
-    def decode(prompt, **options):
+    def decode(prompt, **options) -> tuple[float, Trace]:
         trace = Trace()
         whole = seconds(
             generate_step(prompt, model, max_tokens=args.tokens, trace=trace, **options)
         )
-        if options:
-            traces.append(trace)
-        return whole - trace.seconds_prefill
+        return whole - trace.seconds_prefill, trace
 
-    arms = {
-        "plain": decode,
-        "draft": lambda p: decode(p, draft=draft, num_draft_tokens=args.draft_tokens),
-    }
-    times = paired(arms, cases, rng)
-    rounds = [r for t in traces[1:] for r in t.rounds]
-    accepted = sum(r.accepted for r in rounds) / len(rounds)
-    drafted = sum(r.drafted for r in rounds) / len(rounds)
-    predicted = (1 + accepted) / (cost * drafted + verify)
-    measured = ratio(times, "plain", "draft")
-    return {
-        "cost_ratio": cost,
-        "verify_ratio": verify,
-        "acceptance_rate": accepted / drafted,
-        "tokens_per_round": 1 + accepted,
-        "speedup": measured,
-        "predicted": predicted,
-        "measured_over_predicted": measured / predicted,
-    }
+    def arm(draft):
+        return lambda p: decode(p, draft=draft, num_draft_tokens=args.draft_tokens)
+
+    found = blocks(
+        {"plain": decode, **{name: arm(draft) for name, draft in drafts.items()}},
+        prompts,
+        rng,
+    )
+    out = {}
+    for name, (cost, verify) in costs.items():
+        speedups = [block["plain"][0] / block[name][0] for block in found]
+        traces = [block[name][1] for block in found]
+        rounds = [[(r.drafted, r.accepted) for r in trace.rounds] for trace in traces]
+        # The sums of the identity, so that a last round cut short counts as it was.
+        predicted = [
+            sum(1 + a for _, a in text) / sum(cost * d + verify for d, _ in text)
+            for text in rounds
+        ]
+        drafted = sum(d for text in rounds for d, _ in text)
+        accepted = sum(a for text in rounds for _, a in text)
+        out[name] = {
+            "cost_ratio": cost,
+            "verify_ratio": verify,
+            "acceptance_rate": accepted / drafted,
+            "speedup": estimate(speedups),
+            "predicted": median(predicted),
+            "measured_over_predicted": estimate(
+                s / p for s, p in zip(speedups, predicted, strict=True)
+            ),
+        }
+    return out
 
 
-def against_mlx_lm(model, tokenizer, args, rng) -> dict:
-    """Plain decoding, first token and decoding with the same skip set."""
-    short = prompts(tokenizer, args.pairs, 64)
-    long = prompts(tokenizer, args.pairs, args.prompt_tokens)
+def reuse_of_prefix(model, prompts, skip, args, rng) -> dict:
+    """Speed with the blocks before the first skipped one computed once, over without."""
+
+    def run(draft):
+        return lambda p: seconds(
+            generate_step(
+                p,
+                model,
+                draft=draft,
+                num_draft_tokens=args.draft_tokens,
+                max_tokens=args.tokens,
+            )
+        )
+
+    kept = SkipDraft(skip.attention, skip.mlp, reuse_prefix=True)
+    found = blocks({"again": run(skip), "kept": run(kept)}, prompts, rng)
+    return estimate(block["again"] / block["kept"] for block in found)
+
+
+def against_mlx_lm(model, short, long, args, rng) -> dict:
+    """Plain decoding, first token and decoding, the same skip set in both engines."""
     layers = find_stack(model).num_layers
-    draft = SkipDraft.middle(layers, args.skip)
-    shorter = shorter_list_model(model, draft)
 
     def own(prompt, count, **options):
         return seconds(generate_step(prompt, model, max_tokens=count, **options))
@@ -166,45 +213,40 @@ def against_mlx_lm(model, tokenizer, args, rng) -> dict:
     def theirs(prompt, count):
         return seconds(mlx_lm_step(mx.array(prompt), model, max_tokens=count))
 
-    def post(prompt, count):
-        return seconds(
-            speculative_generate_step(
-                mx.array(prompt),
-                model,
-                shorter,
-                max_tokens=count,
-                num_draft_tokens=args.draft_tokens,
-            )
-        )
+    def skipping(fraction):
+        """This engine and mlx-lm's with the same layers skipped."""
+        draft = SkipDraft.middle(layers, fraction)
+        shorter, length = shorter_list_model(model, draft), args.draft_tokens
+        return {
+            "one cache": lambda p, n: own(p, n, draft=draft, num_draft_tokens=length),
+            "two caches": lambda p, n: seconds(
+                speculative_generate_step(
+                    mx.array(p), model, shorter, max_tokens=n, num_draft_tokens=length
+                )
+            ),
+        }
 
-    def skip(prompt, count):
-        return own(prompt, count, draft=draft, num_draft_tokens=args.draft_tokens)
+    def decoding(engine):
+        return lambda p: engine(p, args.tokens) - engine(p, 1)
 
-    engines = {"own": own, "mlx_lm": theirs, "skip": skip, "post": post}
-    decode = paired(
-        {
-            name: lambda p, run=run: run(p, args.tokens) - run(p, 1)
-            for name, run in engines.items()
-        },
-        short,
-        rng,
-    )
-    first = paired(
-        {name: lambda p, run=engines[name]: run(p, 1) for name in ("skip", "post")},
-        long,
-        rng,
-    )
-    return {
-        "plain_speed_over_mlx_lm": ratio(decode, "mlx_lm", "own"),
-        "first_token_seconds_over_mlx_lm_speculative": ratio(first, "skip", "post"),
-        "decode_speed_over_mlx_lm_speculative": ratio(decode, "post", "skip"),
-        "one_cache_speedup": ratio(decode, "mlx_lm", "skip"),
-        "two_caches_speedup": ratio(decode, "mlx_lm", "post"),
+    engines = {"own": own, "mlx-lm": theirs, **skipping(args.skip)}
+    found = blocks({n: decoding(e) for n, e in engines.items()}, short, rng)
+    out = {
+        "plain_speed": estimate(b["mlx-lm"] / b["own"] for b in found),
+        "decode_speed": estimate(b["two caches"] / b["one cache"] for b in found),
     }
+    for fraction in FIRST_TOKEN_SKIPS:
+        engines = skipping(fraction)
+        arms = {n: (lambda p, e=e: e(p, 1)) for n, e in engines.items()}
+        found = blocks(arms, long, rng)
+        out[f"first_token_seconds_skip_{round(100 * fraction)}"] = estimate(
+            b["one cache"] / b["two caches"] for b in found
+        )
+    return out
 
 
-def extra_memory(model, prompt, drafts, tokens) -> dict:
-    """Peak memory of a generation over that of plain decoding."""
+def extra_memory(model, prompt, drafts, tokens) -> dict[str, float]:
+    """Peak memory of a generation over that of plain decoding, less 1."""
 
     def peak(draft):
         device.clear_cache()
@@ -229,62 +271,97 @@ def graph_seconds(model, prompt) -> float:
     return median(times)
 
 
+def step_seconds(model, prompt) -> float:
+    """Seconds of one plain step, in its stride."""
+    stamps = []
+    for _ in mlx_lm_step(mx.array(prompt), model, max_tokens=12):
+        stamps.append(time.perf_counter())
+    return median(b - a for a, b in zip(stamps, stamps[1:], strict=False))
+
+
+def measure(loaded, args) -> dict[str, Any]:
+    """Everything, with what it depends on."""
+    model, rng = loaded.model, random.Random(args.seed)
+    short = windows(loaded.tokenizer, args.prompts, 64)
+    long = windows(loaded.tokenizer, args.prompts, args.prompt_tokens)
+    if args.threads:
+        blas.set_threads(args.threads)
+    else:
+        choose_threads(model, context=short[0])
+    layers = find_stack(model).num_layers
+    vocab = model(mx.array([[0]])).shape[-1]
+    skip = SkipDraft.middle(layers, args.skip)
+    drafts = {
+        "skip": skip,
+        "exit": ExitDraft(layers // 2),
+        "exit, nothing reused": ExitDraft(layers // 2, reuse=False),
+        "shortlist": ShortlistDraft(SkipDraft(), range(min(SHORTLIST, vocab))),
+    }
+    found = drafts_against_plain(model, short, drafts, args, rng)
+    for name, share in extra_memory(model, short[0], drafts, args.tokens).items():
+        found[name]["extra_memory"] = share
+    return {
+        "benchmark": "decoding",
+        **provenance.collect(loaded.source, "python benchmarks/decoding.py --save"),
+        "blas": blas.info(),
+        "tokens": args.tokens,
+        "prompts": args.prompts,
+        "num_draft_tokens": args.draft_tokens,
+        "skip_fraction": args.skip,
+        "prompt_tokens": args.prompt_tokens,
+        "drafts": found,
+        "prefix_reuse_speed": reuse_of_prefix(model, short, skip, args, rng),
+        "against_mlx_lm": against_mlx_lm(model, short, long, args, rng),
+        "graph_seconds": graph_seconds(model, short[0]),
+        "step_seconds": step_seconds(model, short[0]),
+    }
+
+
+def card(result: dict[str, Any]) -> str:
+    """The figures for people."""
+
+    def shown(found):
+        if found["low"] is None:
+            return f"{found['value']:.3f}"
+        return f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+
+    lines = [f"{result['model']['name']}, {result['machine']['chip']}, {result['blas']}"]
+    for name, row in result["drafts"].items():
+        lines.append(
+            f"{name:22} c {row['cost_ratio']:.2f}  v {row['verify_ratio']:.2f}  "
+            f"A/D {row['acceptance_rate']:.2f}  S {shown(row['speedup'])}  "
+            f"S/predicted {shown(row['measured_over_predicted'])}  "
+            f"memory {row['extra_memory']:+.1%}"
+        )
+    others = {"prefix_reuse_speed": result["prefix_reuse_speed"]}
+    for name, found in (others | result["against_mlx_lm"]).items():
+        lines.append(f"{name:35} {shown(found)}")
+    share = result["graph_seconds"] / result["step_seconds"]
+    lines.append(f"building a graph takes {share:.1%} of a plain step")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--tokens", type=int, default=48, help="decoded a run")
-    parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--draft-tokens", type=int, default=2)
     parser.add_argument("--skip", type=float, default=0.1, help="fraction of layers")
     parser.add_argument("--prompt-tokens", type=int, default=512, help="first token")
     parser.add_argument("--threads", type=int, default=0, help="BLAS; 0 measures")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--save", action="store_true", help="keep it below results/")
     args = parser.parse_args()
-
     loaded = selfspec.load(args.model)
-    model, rng = loaded.model, random.Random(args.seed)
-    cases = prompts(loaded.tokenizer, args.pairs, 64)
-    if args.threads:
-        blas.set_threads(args.threads)
-    else:
-        choose_threads(model, context=cases[0])
-    layers = find_stack(model).num_layers
-    vocab = model(mx.array([[0]])).shape[-1]
-    middle = SkipDraft.middle(layers, args.skip)
-    drafts = {
-        "skip": middle,
-        "skip, prefix reused": SkipDraft(middle.attention, middle.mlp, True),
-        "exit": ExitDraft(layers // 2),
-        "exit, nothing reused": ExitDraft(layers // 2, reuse=False),
-        "shortlist": ShortlistDraft(SkipDraft(), range(min(16384, vocab))),
-    }
-    result = {
-        "benchmark": "decoding",
-        "model": loaded.source.name,
-        "device": device.kind(),
-        "blas": blas.info(),
-        "tokens": args.tokens,
-        "pairs": args.pairs,
-        "num_draft_tokens": args.draft_tokens,
-        "drafts": {
-            name: speedup_of(model, cases, draft, args, rng)
-            for name, draft in drafts.items()
-        },
-        "against_mlx_lm": against_mlx_lm(model, loaded.tokenizer, args, rng),
-        "extra_memory": extra_memory(model, cases[0], drafts, args.tokens),
-        "graph_seconds": graph_seconds(model, cases[0]),
-    }
-    print(f"{result['model']} on {result['device']}, {result['blas']}")
-    for name, row in result["drafts"].items():
-        print(
-            f"{name:22} c {row['cost_ratio']:.2f}  v {row['verify_ratio']:.2f}  "
-            f"A/D {row['acceptance_rate']:.2f}  S {row['speedup']:.2f}  "
-            f"S/predicted {row['measured_over_predicted']:.3f}  "
-            f"extra memory {result['extra_memory'][name]:+.1%}"
-        )
-    for name, value in result["against_mlx_lm"].items():
-        print(f"{name:45} {value:.3f}")
-    print(json.dumps(result))
+    result = measure(loaded, args)
+    print(card(result))
+    text = json.dumps(result)
+    print(text)
+    if args.save:
+        machine = provenance.machine_slug(result["machine"])
+        folder = reference.find_root(Path(__file__).parent) / "results" / machine
+        write_atomic(folder / loaded.source.slug / engine_values.FILE, text + "\n")
 
 
 if __name__ == "__main__":
