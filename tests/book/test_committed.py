@@ -6,7 +6,8 @@ import book_project
 import nbformat
 import pytest
 
-from selfspec.study import page_check, pages
+from selfspec.study import page_check, pages, run_records, sweep_summary
+from selfspec.study.sweep_grid import SIZES
 
 ROOT = book_project.ROOT
 PROSE = sorted((ROOT / "book").glob("*.md"))
@@ -39,6 +40,27 @@ def test_generated_files_say_what_the_results_say(clone):
     written = pages.write(clone)
     assert written.changed == (), "run `selfspec book` and commit what it changes"
     assert written.left_out == ()
+
+
+def test_the_committed_sweep_of_the_embedded_model_is_whole(clone):
+    records = [
+        record
+        for record in run_records.collect(clone)
+        if (record.experiment, record.size) == ("naive-sweep", "paper")
+        and record.facts["model"]["kind"] == "embedded"
+    ]
+    assert records, "the study's own run is not committed"
+    grid = SIZES["paper"]
+    for record in records:
+        assert not record.facts["dirty"] and record.facts["commit"]
+        assert set(record.tables) == set(sweep_summary.MECHANISMS)
+        for table in record.tables.values():
+            found = zip(table["skip_fraction"], table["num_draft_tokens"], strict=True)
+            assert sorted(found) == sorted(grid.configurations)
+            assert table["prompts"].min() >= 8
+        assert record.rows["tokens"].max() == 64 == grid.num_tokens
+        assert record.lossless == len(record.rows)
+        assert (clone / "book" / f"{record.page}.ipynb").is_file()
 
 
 @pytest.mark.parametrize("path", PROSE, ids=lambda path: path.stem)
