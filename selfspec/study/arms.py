@@ -79,26 +79,56 @@ def one_cache(
     draft,
     prompt: Sequence[int],
     *,
-    num_draft_tokens: int,
+    num_draft_tokens: int = 0,
+    policy=None,
     num_tokens: int,
     eos: Iterable[int] = (),
 ) -> Decoded:
-    """This project's engine: `draft` works on the target's own cache."""
+    """This project's engine: `draft` works on the target's own cache.
+
+    Args:
+        num_draft_tokens: the same in every round, where no policy chooses.
+        policy: a DraftPolicy, fresh for this one generation, in its place.
+    """
     trace = decoding.Trace()
+    rounds: list[tuple[int, int]] = []
+    chosen = {"num_draft_tokens": num_draft_tokens} if policy is None else {}
     emitted = _speculate(
-        lambda: decoding.generate_step(
-            mx.array(prompt),
-            model,
-            draft=draft,
-            num_draft_tokens=num_draft_tokens,
-            max_tokens=num_tokens,
-            trace=trace,
+        lambda: _noting_rounds(
+            decoding.generate_step(
+                mx.array(prompt),
+                model,
+                draft=draft,
+                policy=policy,
+                max_tokens=num_tokens,
+                trace=trace,
+                **chosen,
+            ),
+            trace,
+            rounds,
         ),
         eos,
     )
-    rounds = [(r.drafted, r.accepted) for r in trace.rounds]
-    # past a full sliding window the engine decodes plainly: rounds without a draft
-    return emitted.decoded((*rounds, *[(0, 0)] * trace.plain_tokens))
+    return emitted.decoded(tuple(rounds))
+
+
+def _noting_rounds(steps: Iterator, trace, rounds: list) -> Iterator:
+    """Pass the tokens on and note (drafted, accepted) of every round as it comes.
+
+    A step of plain decoding, which a policy may choose and which is all that is left
+    past a full sliding window, is a round without a draft.
+    """
+    plain, drafted = 0, 0
+    with closing(steps):
+        for step in steps:
+            if trace.plain_tokens > plain:
+                plain = trace.plain_tokens
+                rounds.append((0, 0))
+            elif len(trace.rounds) > drafted:
+                latest = trace.rounds[drafted]
+                drafted += 1
+                rounds.append((latest.drafted, latest.accepted))
+            yield step
 
 
 @dataclass

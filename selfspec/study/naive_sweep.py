@@ -9,18 +9,13 @@ it predicts.
     sweep_summary.summarise(sweep.rows)      # one line a configuration
 """
 
-import hashlib
-import json
 import random
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pandas as pd
-from tqdm import tqdm
 
 from selfspec import blas, costs, models
 from selfspec.decoding import (
@@ -30,30 +25,18 @@ from selfspec.decoding import (
     shorter_list_model,
 )
 from selfspec.models import device
-from selfspec.study import arms, provenance, sweep_checks, sweep_rows
+from selfspec.study import arms, bench, provenance, sweep_checks, sweep_rows
+from selfspec.study.bench import BASELINE, WARM_UP_TOKENS, Sweep
 from selfspec.study.errors import StudyError
-from selfspec.study.paired import Decoded, run_block
-from selfspec.study.prompt_set import Prompt, load_prompts, read_prompts
+from selfspec.study.experiments import NAIVE_SWEEP
+from selfspec.study.paired import Block, Decoded
+from selfspec.study.prompt_set import Prompt
 from selfspec.study.results import RESULTS, Run, read_provenance
+from selfspec.study.row_table import typed
 from selfspec.study.sweep_grid import Grid, resolve_grid
-from selfspec.study.sweep_summary import typed
 
-EXPERIMENT = "naive-sweep"
-BASELINE = "baseline"
 TWO_CACHES = "two caches"  # the post's mechanism: mlx-lm's two-model loop
 ONE_CACHE = "one cache"  # this project's engine: the draft works on the target's cache
-WARM_UP_TOKENS = 4
-DRIFT_TOKENS = 16
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """A finished run: its rows (one per timed pair), what is known of it, its folder."""
-
-    rows: pd.DataFrame
-    provenance: dict[str, Any]
-    folder: Path
-    run_id: str
 
 
 @dataclass(frozen=True)
@@ -68,12 +51,11 @@ class Pair:
     @property
     def key(self) -> tuple[str, str, str, str]:
         """As the pair stands in a row, so that a resumed run knows what it has."""
-        return (
-            _label(self.skip_fraction),
-            str(self.num_draft_tokens),
-            self.prompt.id,
-            str(self.repeat),
-        )
+        return (*self.configuration, self.prompt.id, str(self.repeat))
+
+    @property
+    def configuration(self) -> tuple[str, str]:
+        return (_label(self.skip_fraction), str(self.num_draft_tokens))
 
 
 def measure(
@@ -114,17 +96,16 @@ def measure(
         num_tokens=num_tokens,
         repeats=repeats,
     )
-    prompts = _prompts(prompts_file, grid.num_prompts)
+    prompts = bench.choose_prompts(prompts_file, grid.num_prompts)
     loaded = models.load(model)
     ids = {p.id: models.render_prompt(loaded.tokenizer, p.text) for p in prompts}
     sweep_checks.require_numbers(loaded, ids[prompts[0].id])
     drafts, refused = _drafts(loaded, grid.skip_fractions)
     drafts = _chosen(drafts, mechanisms, refused)
     sweep_checks.require_room(loaded, ids, grid.num_tokens + max(grid.draft_lengths))
-    facts = provenance.collect(loaded.source, _command(model, size, prompts_file))
-    folder = (
-        Path(results) / provenance.machine_slug(facts["machine"]) / loaded.source.slug
-    )
+    command = bench.command(model, NAIVE_SWEEP, size, prompts_file)
+    facts = provenance.collect(loaded.source, command)
+    folder = bench.results_folder(results, facts, loaded.source)
     configurations = grid.configurations
     random.Random(f"{seed}/configurations").shuffle(configurations)
     pairs = [
@@ -142,9 +123,9 @@ def measure(
     }
     with Run.open(
         folder,
-        EXPERIMENT,
+        NAIVE_SWEEP,
         sweep_rows.COLUMNS,
-        _fingerprint(facts, parameters, prompts),
+        bench.fingerprint(facts, parameters, prompts),
         total=len(pairs) * len(drafts),
         provenance={
             **facts,
@@ -153,26 +134,34 @@ def measure(
             "refused": refused,
         },
     ) as run:
-        bench = _Bench(loaded, drafts, size, seed, run)
-        bench.prepare(prompts[0], grid)
-        bench.run(pairs, grid.num_tokens)
+        ours = _Bench(loaded, drafts, size, run)
+        ours.prepare(prompts[0], grid)
+        bench.time_pairs(
+            run,
+            pairs,
+            seed=seed,
+            key_of_row=_key,
+            warm_up=lambda pair: ours.arms(pair, WARM_UP_TOKENS),
+            arms=lambda pair: ours.arms(pair, grid.num_tokens),
+            rows=ours.rows,
+        )
         rows = typed(pd.DataFrame(run.rows()))
         sweep_checks.require_timed(rows)
-        run.finish(bench.closing_facts())
+        run.finish(ours.closing_facts())
         known = read_provenance(folder)[run.id]
     return Sweep(rows, known, folder, run.id)
 
 
 class _Bench:
-    """The state of one sweep while it runs: model, drafts, costs, where rows go.
+    """The state of one sweep while it runs: model, drafts, costs.
 
     `drafts` maps mechanism -> skip fraction -> what drafts.
     """
 
-    def __init__(self, loaded, drafts, size: str, seed: int, run: Run):
+    def __init__(self, loaded, drafts, size: str, run: Run):
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
         self.num_layers = loaded.source.num_layers
-        self.drafts, self.size, self.seed, self.file = drafts, size, seed, run
+        self.drafts, self.size, self.file = drafts, size, run
         self.eos = frozenset(self.tokenizer.eos_token_ids)
 
     def prepare(self, prompt: Prompt, grid: Grid) -> None:
@@ -190,34 +179,10 @@ class _Bench:
         self.verify = {int(m): v for m, v in self.costs["verify_ratio"].items()}
         blas.set_threads(max(1, self.costs["blas_threads"]))
 
-    def run(self, pairs: Sequence[Pair], num_tokens: int) -> None:
-        """Time what is not on disk yet, one pair at a time."""
-        done = {_key(row) for row in self.file.rows()}
-        left = [pair for pair in pairs if pair.key not in done]
-        configuration = None
-        with tqdm(
-            total=len(pairs),
-            initial=len(pairs) - len(left),
-            desc=EXPERIMENT,
-            unit="pair",
-        ) as bar:
-            for pair in left:
-                if configuration != pair.key[:2]:
-                    configuration = pair.key[:2]
-                    for arm in self._arms(pair, WARM_UP_TOKENS).values():
-                        arm()
-                rng = random.Random("/".join([str(self.seed), *pair.key]))
-                block = run_block(self._arms(pair, num_tokens), rng)
-                self.file.append(*(self._row(block, m, pair) for m in self.drafts))
-                bar.update()
-
-    def closing_facts(self) -> dict[str, Any]:
-        """Drift of the baseline between start and end, as a ratio minus 1."""
-        end = self._baseline_seconds()
-        return {
-            "baseline_seconds_at_end": end,
-            "drift": end / self.baseline_start - 1,
-        }
+    def closing_facts(self) -> dict[str, float]:
+        """Drift of the baseline between start and end."""
+        end = bench.baseline_seconds(self.model, self.first_prompt)
+        return bench.drift(self.baseline_start, end)
 
     def _measure_costs(self, grid: Grid) -> dict[str, Any]:
         costs.choose_threads(self.model, context=self.first_prompt)
@@ -235,10 +200,12 @@ class _Bench:
         return {
             "costs": found.to_json(),
             "tie_bound": lossless.tie_bound(self.model, self.first_prompt),
-            "baseline_seconds_at_start": self._baseline_seconds(),
+            "baseline_seconds_at_start": bench.baseline_seconds(
+                self.model, self.first_prompt
+            ),
         }
 
-    def _arms(self, pair: Pair, num_tokens: int) -> dict[str, Callable[[], Decoded]]:
+    def arms(self, pair: Pair, num_tokens: int) -> dict[str, Callable[[], Decoded]]:
         ids = self._ids(pair.prompt)
         common = {"num_tokens": num_tokens, "eos": self.eos}
         speculate = {TWO_CACHES: arms.shorter_list, ONE_CACHE: arms.one_cache}
@@ -257,22 +224,21 @@ class _Bench:
             **{mechanism: arm(mechanism) for mechanism in self.drafts},
         }
 
-    def _row(self, block, mechanism: str, pair: Pair) -> dict[str, Any]:
+    def rows(self, pair: Pair, block: Block) -> list[dict[str, Any]]:
+        """One row a mechanism."""
+        return [self._row(block, mechanism, pair) for mechanism in self.drafts]
+
+    def _row(self, block: Block, mechanism: str, pair: Pair) -> dict[str, Any]:
         fraction = pair.skip_fraction
-        verdict = lossless.check(
+        verdict = bench.check_text(
             self.model,
             self._ids(pair.prompt),
-            block.decoded[mechanism].tokens,
-            baseline=block.decoded[BASELINE].tokens,
-            tie_bound=self.tie_bound,
+            block,
+            mechanism,
+            self.tie_bound,
+            f"{mechanism}, {fraction:.0%} skipped, {pair.num_draft_tokens} draft "
+            f"tokens, prompt {pair.prompt.id}",
         )
-        if not verdict.lossless:
-            raise StudyError(
-                f"{mechanism}, {fraction:.0%} skipped, {pair.num_draft_tokens} draft "
-                f"tokens, prompt {pair.prompt.id}: token {verdict.position} is not the "
-                "target's own. Way out: report it with provenance.json; the rows so "
-                "far are kept"
-            )
         skipped = SkipDraft.middle(self.num_layers, fraction).whole_layers
         return {
             "size": self.size,
@@ -293,13 +259,6 @@ class _Bench:
             "blas_threads": self.costs["blas_threads"],
             "device": device.kind(),
         }
-
-    def _baseline_seconds(self) -> float:
-        ids = self.first_prompt
-        return median(
-            arms.plain(self.model, ids, num_tokens=DRIFT_TOKENS).seconds_per_token
-            for _ in range(3)
-        )
 
     def _ids(self, prompt: Prompt) -> list[int]:
         return models.render_prompt(self.tokenizer, prompt.text)
@@ -349,42 +308,6 @@ def _chosen(drafts: dict, mechanisms: Sequence[str] | None, refused: dict) -> di
     if not mechanisms:
         raise StudyError("mechanisms is empty. Way out: None for both")
     return {name: drafts[name] for name in drafts if name in mechanisms}
-
-
-def _prompts(prompts_file: str, count: int) -> list[Prompt]:
-    if not prompts_file:
-        return load_prompts("evaluation", count)
-    prompts = read_prompts(Path(prompts_file))
-    if len(prompts) < count:
-        raise StudyError(
-            f"{prompts_file} has {len(prompts)} prompts, the size asks for {count}. "
-            "Way out: add prompts, or take a smaller size (in the notebook: "
-            f"num_prompts={len(prompts)})"
-        )
-    return prompts[:count]
-
-
-def _fingerprint(facts: dict, parameters: dict, prompts: Sequence[Prompt]) -> str:
-    """Hash of code, parameters, prompts, model and machine: the same run, or another."""
-    same = [
-        facts["code"],
-        facts["machine"],
-        facts["model"],
-        facts["versions"],
-        parameters,
-    ]
-    same.append([prompt.text for prompt in prompts])
-    text = json.dumps(same, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _command(model: str, size: str, prompts_file: str) -> str:
-    """The command that measures the same, with files and folders by their names only."""
-    shown = Path(model).name if Path(model).exists() else model
-    words = ["selfspec", "study", "--model", shown, "--size", size]
-    words += ["--experiment", EXPERIMENT]
-    words += ["--prompts", Path(prompts_file).name] if prompts_file else []
-    return shlex.join(words)
 
 
 def _label(fraction: float) -> str:

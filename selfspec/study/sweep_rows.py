@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from selfspec.study.paired import Block, Decoded
+from selfspec.study.row_table import write_rounds
 from selfspec.study.statistics import repeated_ngram_share
 
 COLUMNS = (
@@ -34,27 +35,35 @@ def measured(
         cost_ratio: c of this mechanism's draft, measured beforehand.
         verify_ratio: v by rows, measured beforehand; v(1) among them.
     """
-    base, variant = block.decoded["baseline"], block.decoded[mechanism]
-    drafted = [(d, a) for d, a in variant.rounds if d > 0]
+    variant = block.decoded[mechanism]
     return {
         "mechanism": mechanism,
         "num_draft_tokens": num_draft_tokens,
+        **timed(block, mechanism),
+        "cost_ratio": number(cost_ratio),
+        "verify_ratio": number(verify_ratio[num_draft_tokens + 1]),
+        "predicted_speedup": number(
+            predicted(variant, cost_ratio=cost_ratio, verify_ratio=verify_ratio)
+        ),
+    }
+
+
+def timed(block: Block, arm: str) -> dict[str, Any]:
+    """What one block says of one arm beside the baseline; nothing is predicted here."""
+    base, variant = block.decoded["baseline"], block.decoded[arm]
+    drafted = [(d, a) for d, a in variant.rounds if d > 0]
+    return {
         "order": " > ".join(block.order),
         **{f"baseline_{name}": value for name, value in _figures(base).items()},
         **_figures(variant),
-        "speedup": _number(block.speedup(mechanism)),
+        "speedup": number(block.speedup(arm)),
         "rounds": len(variant.rounds),
         "drafted": sum(d for d, _ in drafted),
         "accepted": sum(a for _, a in drafted),
         "first_drafted": len(drafted),
         "first_accepted": sum(a > 0 for _, a in drafted),
-        "drafted_accepted_per_round": " ".join(f"{d}:{a}" for d, a in variant.rounds),
-        "repeated_ngram_share": _number(repeated_ngram_share(variant.tokens)),
-        "cost_ratio": _number(cost_ratio),
-        "verify_ratio": _number(verify_ratio[num_draft_tokens + 1]),
-        "predicted_speedup": _number(
-            predicted(variant, cost_ratio=cost_ratio, verify_ratio=verify_ratio)
-        ),
+        "drafted_accepted_per_round": write_rounds(variant.rounds),
+        "repeated_ngram_share": number(repeated_ngram_share(variant.tokens)),
     }
 
 
@@ -77,13 +86,13 @@ def predicted(
 def _figures(decoded: Decoded) -> dict[str, Any]:
     return {
         "tokens": len(decoded.tokens),
-        "prefill_seconds": _number(decoded.prefill_seconds),
-        "decode_seconds": _number(decoded.decode_seconds),
+        "prefill_seconds": number(decoded.prefill_seconds),
+        "decode_seconds": number(decoded.decode_seconds),
         "decode_tokens": decoded.decode_tokens,
         "peak_bytes": decoded.peak_bytes,
     }
 
 
-def _number(value: float) -> float | str:
+def number(value: float) -> float | str:
     """Six digits; an empty cell where nothing could be timed."""
     return "" if math.isnan(value) else float(f"{value:.6g}")

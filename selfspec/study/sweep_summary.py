@@ -1,101 +1,85 @@
 """From the sweep's rows to one line a configuration. Needs no MLX: pages use it too.
 
-table = summarise(load_rows(folder / "naive-sweep.csv", run_id))
+table = summarise(row_table.load_rows(folder / "naive-sweep.csv", run_id))
 best(table)             # the configuration with the highest median speedup
 """
 
-from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from selfspec.study.results import read_csv, unreadable
+from selfspec.study.row_table import LOSSLESS
 from selfspec.study.statistics import median_ratio
 
 # Above this share of repeated 4-grams a text is called looping: half of it is repeats.
 LOOPING = 0.5
-LOSSLESS = ("equal", "tie")
 MECHANISMS = ("two caches", "one cache")  # as naive_sweep names them, the post's first
 CONFIGURATION = ["mechanism", "skip_fraction", "num_draft_tokens"]
-_TEXT = {
-    "run_id",
-    "size",
-    "mechanism",
-    "prompt_id",
-    "domain",
-    "order",
-    "drafted_accepted_per_round",
-    "lossless",
-    "device",
-}
-
-
-def typed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows as read from CSV, with numbers as numbers."""
-    numbers = [name for name in rows.columns if name not in _TEXT]
-    return rows.assign(**{name: pd.to_numeric(rows[name]) for name in numbers})
-
-
-def load_rows(path: Path, run_id: str) -> pd.DataFrame:
-    """The rows of one run; runs and machines are never pooled.
-
-    Raises:
-        ResultsError: the file cannot be read, or has text where a number belongs.
-    """
-    rows = [row for row in read_csv(path) if row["run_id"] == run_id]
-    try:
-        return typed(pd.DataFrame(rows)) if rows else pd.DataFrame()
-    except ValueError as error:
-        raise unreadable(path, f"run {run_id}: {error}") from None
 
 
 def summarise(rows: pd.DataFrame) -> pd.DataFrame:
     """One line a configuration, in reading order, the post's mechanism first.
 
-    Speedup is the median over prompts of the per-pair ratio (repeats averaged within a
-    prompt) with its 95 % interval; rates are sums over sums. Columns: mechanism,
-    skip_fraction, num_draft_tokens, speedup, low, high, verdict, predicted_speedup,
-    speedup_without_loops, acceptance_rate, first_token_acceptance, tokens_per_round,
-    cost_ratio, verify_ratio, repeated_ngram_share, lossless (pairs), ties, pairs,
-    prompts, peak_memory_ratio.
+    Columns: mechanism, skip_fraction, num_draft_tokens, those of `summarise_pairs`,
+    and cost_ratio and verify_ratio.
     """
     lines = []
     for key, group in rows.groupby(CONFIGURATION, sort=True):
-        timed = group[group["speedup"].notna()]
-        if timed.empty:
-            continue
-        by_prompt = timed.groupby("prompt_id")[["speedup", "predicted_speedup"]].mean()
-        estimate = median_ratio(by_prompt["speedup"])
-        calm = timed[timed["repeated_ngram_share"] <= LOOPING]
-        calm_speedups = calm.groupby("prompt_id")["speedup"].mean()
-        rounds = group["rounds"].sum()
-        lines.append(
-            {
-                **dict(zip(CONFIGURATION, key, strict=True)),
-                "speedup": estimate.value,
-                "low": estimate.low,
-                "high": estimate.high,
-                "verdict": estimate.verdict,
-                "predicted_speedup": float(by_prompt["predicted_speedup"].median()),
-                "speedup_without_loops": float(calm_speedups.median()),
-                "acceptance_rate": group["accepted"].sum() / group["drafted"].sum(),
-                "first_token_acceptance": group["first_accepted"].sum()
-                / group["first_drafted"].sum(),
-                "tokens_per_round": group["tokens"].sum() / rounds,
-                "cost_ratio": group["cost_ratio"].iloc[0],
-                "verify_ratio": group["verify_ratio"].iloc[0],
-                "repeated_ngram_share": group["repeated_ngram_share"].mean(),
-                "lossless": int(group["lossless"].isin(LOSSLESS).sum()),
-                "ties": int(group["ties"].sum()),
-                "pairs": len(group),
-                "prompts": group["prompt_id"].nunique(),
-                "peak_memory_ratio": (
-                    group["peak_bytes"] / group["baseline_peak_bytes"]
-                ).median(),
-            }
-        )
+        if line := summarise_pairs(group):
+            lines.append(
+                {
+                    **dict(zip(CONFIGURATION, key, strict=True)),
+                    **line,
+                    "cost_ratio": group["cost_ratio"].iloc[0],
+                    "verify_ratio": group["verify_ratio"].iloc[0],
+                }
+            )
     known = [*MECHANISMS, *(line["mechanism"] for line in lines)]
     lines.sort(key=lambda line: known.index(line["mechanism"]))  # stable
     return pd.DataFrame(lines)
+
+
+def summarise_pairs(group: pd.DataFrame) -> dict[str, Any]:
+    """What the pairs of one configuration say; {} when none of them could be timed.
+
+    Speedup is the median over prompts of the per-pair ratio (repeats averaged within a
+    prompt) with its 95 % interval; rates are sums over sums. Keys: speedup, low, high,
+    verdict, predicted_speedup, speedup_without_loops, acceptance_rate,
+    first_token_acceptance, tokens_per_round, repeated_ngram_share, lossless (pairs),
+    ties, pairs, prompts, peak_memory_ratio.
+    """
+    timed = group[group["speedup"].notna()]
+    if timed.empty:
+        return {}
+    by_prompt = timed.groupby("prompt_id")[["speedup", "predicted_speedup"]].mean()
+    estimate = median_ratio(by_prompt["speedup"])
+    calm = timed[timed["repeated_ngram_share"] <= LOOPING]
+    calm_speedups = calm.groupby("prompt_id")["speedup"].mean()
+    return {
+        "speedup": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "verdict": estimate.verdict,
+        "predicted_speedup": float(by_prompt["predicted_speedup"].median()),
+        "speedup_without_loops": float(calm_speedups.median()),
+        "acceptance_rate": rate(group, "accepted", "drafted"),
+        "first_token_acceptance": rate(group, "first_accepted", "first_drafted"),
+        "tokens_per_round": rate(group, "tokens", "rounds"),
+        "repeated_ngram_share": group["repeated_ngram_share"].mean(),
+        "lossless": int(group["lossless"].isin(LOSSLESS).sum()),
+        "ties": int(group["ties"].sum()),
+        "pairs": len(group),
+        "prompts": group["prompt_id"].nunique(),
+        "peak_memory_ratio": (
+            group["peak_bytes"] / group["baseline_peak_bytes"]
+        ).median(),
+    }
+
+
+def rate(group: pd.DataFrame, part: str, whole: str) -> float:
+    """Sum over sum; NaN where the whole is nothing (a rule that never drafted)."""
+    total = group[whole].sum()
+    return float(group[part].sum() / total) if total else float("nan")
 
 
 def compare_mechanisms(rows: pd.DataFrame) -> pd.DataFrame:

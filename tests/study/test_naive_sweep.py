@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import mlx.core as mx
 import pandas as pd
 import pytest
 
-from selfspec.study import naive_sweep, sweep_summary
+from selfspec.study import naive_sweep, row_table, sweep_summary
 from selfspec.study.errors import StudyError
 from selfspec.study.paired import Decoded
 from selfspec.study.results import read_csv, read_provenance
@@ -211,7 +210,7 @@ def test_texts_too_short_to_time_are_empty_cells_and_counted_all_the_same(
     short = sweep.rows[sweep.rows["prompt_id"] == first]
     assert short["speedup"].isna().all() and sweep.rows["speedup"].notna().any()
     assert "nan" not in (sweep.folder / "naive-sweep.csv").read_text()
-    again = sweep_summary.load_rows(sweep.folder / "naive-sweep.csv", sweep.run_id)
+    again = row_table.load_rows(sweep.folder / "naive-sweep.csv", sweep.run_id)
     table = sweep_summary.summarise(again)
     assert (table["pairs"] == 2).all() and table["speedup"].notna().all()
 
@@ -307,15 +306,6 @@ def test_too_few_prompts_of_ones_own_are_refused(tiny, tmp_path):
         naive_sweep.measure(
             str(tiny), prompts_file=str(prompts), results=tmp_path, **SMALL
         )
-
-
-def test_the_command_of_a_run_can_be_typed_and_names_no_place(tmp_path):
-    folder = tmp_path / "My Model"
-    folder.mkdir()
-    shown = naive_sweep._command(str(folder), "smoke", str(tmp_path / "mine.txt"))
-    assert shlex.split(shown)[2:6] == ["--model", "My Model", "--size", "smoke"]
-    assert shown.endswith("--prompts mine.txt") and str(tmp_path) not in shown
-    assert "--prompts" not in naive_sweep._command("smollm2-135m", "smoke", "")
 
 
 def test_summary_of_nothing_timed_is_empty(sweep):

@@ -207,7 +207,7 @@ def test_slug_is_safe_in_paths_and_labels():
 
 
 def test_text_where_a_number_belongs_is_one_line_that_names_the_run(tmp_path):
-    from selfspec.study import sweep_rows, sweep_summary
+    from selfspec.study import row_table, sweep_rows
 
     path = tmp_path / "naive-sweep.csv"
     columns = ["schema", "run_id", *sweep_rows.COLUMNS]
@@ -215,7 +215,7 @@ def test_text_where_a_number_belongs_is_one_line_that_names_the_run(tmp_path):
         ",".join(columns) + "\n1,mine," + ",".join(["oops"] * len(columns[2:])) + "\n"
     )
     with pytest.raises(ResultsError, match="run mine.*oops.*Way out") as caught:
-        sweep_summary.load_rows(path, "mine")
+        row_table.load_rows(path, "mine")
     assert "\n" not in str(caught.value)
 
 
