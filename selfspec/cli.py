@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from selfspec import __version__
+from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -47,16 +48,16 @@ def parser() -> argparse.ArgumentParser:
     )
     study.add_argument(
         "--experiment",
-        choices=["naive-sweep"],
-        default="naive-sweep",
-        help="which experiment (default: naive-sweep)",
+        choices=list(EXPERIMENTS),
+        default=NAIVE_SWEEP,
+        help=f"which experiment (default: {NAIVE_SWEEP})",
     )
     study.add_argument("--prompts", default="", help="your own prompts: JSONL or text")
     study.add_argument(
         "--mechanism",
         choices=["two caches", "one cache"],
-        help="measure one of them: the post's two caches, or this project's engine on "
-        "one (default: both)",
+        help=f"of {NAIVE_SWEEP}, measure one of them: the post's two caches, or this "
+        "project's engine on one (default: both)",
     )
     study.set_defaults(run=_study)
 
@@ -97,8 +98,14 @@ def _run(arguments) -> int:
 def _study(arguments) -> int:
     from selfspec import blas
     from selfspec.study import reference, study
+    from selfspec.study.errors import StudyError
     from selfspec.study.prompt_set import read_prompts
 
+    if arguments.mechanism and arguments.experiment != NAIVE_SWEEP:
+        raise StudyError(
+            f"--mechanism is a choice of {NAIVE_SWEEP}, not of {arguments.experiment}. "
+            "Way out: leave one of the two out"
+        )
     if blas.problem():
         _say(blas.problem())
     root = reference.find_root()
@@ -109,14 +116,18 @@ def _study(arguments) -> int:
     if arguments.mechanism:
         extra["mechanisms"] = [arguments.mechanism]
     options = {"root": root, "experiment": arguments.experiment, "parameters": extra}
+
+    def finished(page: Path) -> None:
+        print(f"page: {page.relative_to(root)}")
+
     if arguments.preset:
         size = arguments.size or "paper"
-        done = study.run_preset(arguments.preset, size=size, **options)
+        study.run_preset(
+            arguments.preset, size=size, finished=finished, **options
+        )
     else:
         size = arguments.size or "default"
-        done = [study.run_study(arguments.model, size=size, **options)]
-    for page in done:
-        print(f"page: {page.relative_to(root)}")
+        finished(study.run_study(arguments.model, size=size, **options))
     print("next: selfspec book")
     return 0
 

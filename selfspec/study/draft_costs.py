@@ -6,11 +6,10 @@ here knows a timing of the rounds that it predicts.
 
     known = DraftCosts(machine_profile(loaded), draft)
     known.speedup(rounds, tokens=40, context=128)     # S of the identity
-    DeclinePolicy(draft, **known.for_policy(context=128))
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ from selfspec import costs, models
 from selfspec.costs import CostProfile
 from selfspec.costs.profile import DRAFTED
 from selfspec.costs.profiling import BUDGET
-from selfspec.decoding import LookupDraft, ModelDraft
+from selfspec.decoding import LookupDraft
 from selfspec.study import sweep_checks
 from selfspec.study.errors import StudyError
 from selfspec.study.prompt_set import load_prompts
@@ -72,17 +71,18 @@ class DraftCosts:
         return self.profile.overhead_ratio(context)
 
     def round_cost(self, drafted: int, context: int) -> float:
-        """c*D + v(D + 1) + o; a round without a draft is a plain step."""
-        if drafted == 0:
-            return 1.0
-        return (
-            drafted * self.cost_ratio(context, drafted)
-            + self.verify_ratio(drafted + 1, context)
-            + self.overhead_ratio(context)
-        )
+        """c*D + v(D + 1) + o; with nothing drafted, the pass over one row and o."""
+        drafting = drafted * self.cost_ratio(context, drafted) if drafted else 0.0
+        passing = self.verify_ratio(drafted + 1, context)
+        return drafting + passing + self.overhead_ratio(context)
 
     def speedup(
-        self, rounds: Iterable[tuple[int, int]], tokens: int, context: int
+        self,
+        rounds: Iterable[tuple[int, int]],
+        tokens: int,
+        context: int,
+        *,
+        declines: bool = False,
     ) -> float:
         """S: tokens emitted over what their rounds cost; NaN without rounds.
 
@@ -90,21 +90,14 @@ class DraftCosts:
             rounds: (drafted, accepted) of each.
             tokens: emitted in them, a last round cut short counting what it emitted.
             context: mean number of tokens in the cache.
+            declines: whether rounds without a draft are plain steps that a rule chose,
+                at a cost of 1, and not passes for which a lookup found nothing.
         """
-        drafted = Counter(d for d, _ in rounds)
-        cost = sum(n * self.round_cost(d, context) for d, n in drafted.items())
+        cost = sum(
+            count * (1.0 if declines and not d else self.round_cost(d, context))
+            for d, count in Counter(d for d, _ in rounds).items()
+        )
         return tokens / cost if cost else float("nan")
-
-    def for_policy(self, context: int) -> dict[str, Any]:
-        """The costs that a rule for the draft length takes, by name."""
-        return {
-            "cost_ratio": self.cost_ratio(context),
-            "verify_ratio": {
-                rows: self.verify_ratio(rows, context)
-                for rows in self.profile.pass_seconds
-            },
-            "overhead_ratio": self.overhead_ratio(context),
-        }
 
 
 def machine_profile(
@@ -139,20 +132,15 @@ def machine_profile(
 
 
 def timed_costs(
-    model, profile: CostProfile, drafts: Mapping[str, Any], *, context: Sequence[int]
+    model, profile: CostProfile, drafts: Mapping[str, Any]
 ) -> dict[str, float]:
-    """c of the drafts that the profile cannot predict, by label.
+    """c of the drafts that the profile cannot predict, each timed now, by label.
 
     Args:
         drafts: label -> what drafts.
-        context: token ids to fill the cache with.
     """
-    unknown = {
-        # a model of its own is timed with a cache of its own
-        label: draft.model if isinstance(draft, ModelDraft) else draft
+    return {
+        label: costs.costs_of_draft(draft, model, profile)["cost_ratio"]
         for label, draft in drafts.items()
         if not DraftCosts(profile, draft).predictable
     }
-    if not unknown:
-        return {}
-    return costs.measure(model, context=context, drafts=unknown).cost_ratio

@@ -6,7 +6,7 @@ of prompts which are not evaluated; the costs of both were known before the firs
     measured(block, case, known=DraftCosts(...), context=128, held_out=HeldOut(...))
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,8 @@ def measured(
     variant = block.decoded[case.name]
     length = DRAFTED if case.is_auto else case.num_draft_tokens
     rows = length + 1
+    timed_rounds = variant.rounds[1:]  # the first is timed with the prompt
+    declines = {"declines": case.is_auto}
     return {
         "draft": case.label,
         "num_draft_tokens": case.num_draft_tokens,
@@ -94,15 +96,10 @@ def measured(
         else number(known.verify_ratio(rows, context)),
         "overhead_ratio": number(known.overhead_ratio(context)),
         "predicted_speedup": number(
-            known.speedup(_timed_rounds(variant.rounds), variant.decode_tokens, context)
+            known.speedup(timed_rounds, variant.decode_tokens, context, **declines)
         ),
         "held_out_acceptance_rate": number(held_out.acceptance_rate),
         "predicted_held_out": number(
-            known.speedup(held_out.every_round, held_out.tokens, context)
+            known.speedup(held_out.every_round, held_out.tokens, context, **declines)
         ),
     }
-
-
-def _timed_rounds(rounds: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
-    """All but the first, which is timed with the prompt."""
-    return rounds[1:]

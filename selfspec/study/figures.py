@@ -21,7 +21,7 @@ from selfspec.study.sweep_summary import MECHANISMS  # noqa: E402
 DRAFT_LENGTH_COLOURS = {2: "#0072b2", 3: "#d55e00", 5: "#009e73"}  # Okabe-Ito
 REFERENCE_COLOUR = "#555555"
 LEGEND_HEIGHT = 0.7  # inches below the panels
-_BREAK_EVEN = {"color": "black", "linewidth": 1, "linestyle": "--"}
+BREAK_EVEN = {"color": "black", "linewidth": 1, "linestyle": "--"}
 
 
 def style() -> None:
@@ -98,13 +98,13 @@ def speedup(table: pd.DataFrame, post: pd.DataFrame | None = None):
         )
         for line in shown[shown["low"].notna()].itertuples():
             ax.vlines(line.percent, line.low, line.high, palette[line.num_draft_tokens])
-        ax.axhline(1, **_BREAK_EVEN)
+        ax.axhline(1, **BREAK_EVEN)
         ax.plot([], [], color="black", linestyle=":", label="predicted")
         if post is not None and mechanism == theirs:
-            _reference(ax, post["skip_fraction"] * 100, post["speedup"])
+            post_marks(ax, post["skip_fraction"] * 100, post["speedup"])
         ax.set(title=mechanism, xlabel="layers skipped (%)", ylabel="speedup S")
         ax.set_ylim(bottom=0)
-    _legend(figure)
+    legend(figure)
     return figure
 
 
@@ -126,14 +126,14 @@ def acceptance(table: pd.DataFrame, post: pd.DataFrame | None = None):
             ax=ax,
         )
         if post is not None and mechanism == theirs:
-            _reference(ax, post["skip_fraction"] * 100, post["acceptance_rate"] * 100)
+            post_marks(ax, post["skip_fraction"] * 100, post["acceptance_rate"] * 100)
         ax.set(
             title=mechanism,
             xlabel="layers skipped (%)",
             ylabel="acceptance rate (%)",
             ylim=(0, 100),
         )
-    _legend(figure)
+    legend(figure)
     return figure
 
 
@@ -146,11 +146,7 @@ def plane(table: pd.DataFrame, post: pd.DataFrame | None = None):
         table: of `sweep_summary.summarise`; may be empty.
         post: the post's figures with a `cost_ratio` column (from weight shares).
     """
-    figure, ax = plt.subplots(figsize=(5.6, 5.0 + LEGEND_HEIGHT))
-    ax.plot([0, 2], [0, 2], **_BREAK_EVEN)
-    ax.fill_between([0, 1], [0, 1], 1, color="#009e73", alpha=0.07, linewidth=0)
-    ax.text(0.03, 0.96, "a draft can pay", transform=ax.transAxes, va="top")
-    ax.text(0.97, 0.04, "a draft loses", transform=ax.transAxes, ha="right")
+    figure, ax = plane_frame(table["cost_ratio"], post)
     if not table.empty:
         sns.scatterplot(
             data=table,
@@ -163,16 +159,31 @@ def plane(table: pd.DataFrame, post: pd.DataFrame | None = None):
             zorder=3,
             ax=ax,
         )
+        _name_plane(ax)
+    legend(figure)
+    return figure
+
+
+def plane_frame(cost_ratios: pd.Series, post: pd.DataFrame | None = None):
+    """The empty plane, wide enough for these costs, with the post's marks."""
+    figure, ax = plt.subplots(figsize=(5.6, 5.0 + LEGEND_HEIGHT))
+    ax.plot([0, 2], [0, 2], **BREAK_EVEN)
+    ax.fill_between([0, 1], [0, 1], 1, color="#009e73", alpha=0.07, linewidth=0)
+    ax.text(0.03, 0.96, "a draft can pay", transform=ax.transAxes, va="top")
+    ax.text(0.97, 0.04, "a draft loses", transform=ax.transAxes, ha="right")
+    ax.set(xlim=(0, max(1.05, *(cost_ratios + 0.05), 0)), ylim=(0, 1))
+    _name_plane(ax)
     if post is not None:
-        _reference(ax, post["cost_ratio"], post["acceptance_rate"])
+        post_marks(ax, post["cost_ratio"], post["acceptance_rate"])
+    return figure, ax
+
+
+def _name_plane(ax) -> None:
+    """Seaborn puts the columns' names in the place of these."""
     ax.set(
-        xlim=(0, max(1.05, *(table["cost_ratio"] + 0.05), 0)),
-        ylim=(0, 1),
         xlabel="cost ratio c (draft step / plain step)",
         ylabel="acceptance rate A/D",
     )
-    _legend(figure)
-    return figure
 
 
 def describe_speedup(table: pd.DataFrame) -> str:
@@ -246,7 +257,7 @@ def _palette(lengths: pd.Series) -> dict[int, str]:
     }
 
 
-def _reference(ax, x: pd.Series, y: pd.Series) -> None:
+def post_marks(ax, x: pd.Series, y: pd.Series) -> None:
     ax.scatter(
         x,
         y,
@@ -254,11 +265,11 @@ def _reference(ax, x: pd.Series, y: pd.Series) -> None:
         facecolors="none",
         edgecolors=REFERENCE_COLOUR,
         label="the post, on an M3",
-        zorder=3,
+        zorder=5,
     )
 
 
-def _legend(figure) -> None:
+def legend(figure) -> None:
     """One legend below all panels, so that they keep the page's width."""
     entries: dict[str, object] = {}
     for ax in figure.axes:

@@ -68,14 +68,21 @@ def _sentence(mechanism: str, lines: pd.DataFrame) -> str:
     return "\n    ".join(parts)
 
 
-def plane(record: Record | None, alt: str) -> str:
-    """The acceptance-cost plane as a figure; None where nothing is measured."""
+def plane(shown: Sequence[Record], alt: str) -> str:
+    """The acceptance-cost plane as a figure.
+
+    Args:
+        shown: the runs whose configurations are in it, all of one machine.
+        alt: what it shows, for those who cannot see it.
+    """
     whose = "No run of this study is measured yet."
-    if record:
+    if shown:
+        models = ", ".join(dict.fromkeys(literal(r.model_name) for r in shown))
+        days = sorted({record.date for record in shown})
         whose = (
-            f"Each filled mark is a configuration of the naive sweep, measured on "
-            f"{literal(record.machine_name)} with {literal(record.model_name)}, "
-            f"{record.date}."
+            "Each filled mark is a configuration of this study, measured on "
+            f"{literal(shown[0].machine_name)} with {models}, "
+            f"{' to '.join(dict.fromkeys([days[0], days[-1]]))}."
         )
     return (
         "```{figure} _generated/plane.svg\n:name: fig-plane\n"
@@ -133,14 +140,15 @@ def runs_table(records: Sequence[Record], pages: Container[str]) -> str:
                     f"{best['predicted_speedup']:.2f}",
                     f"{best['skip_fraction']:.0%}, {int(best['num_draft_tokens'])}",
                     f"{best['acceptance_rate']:.0%}",
-                    _verdicts(lines),
+                    verdicts(lines),
                     f"{int(lines['lossless'].sum())} of {int(lines['pairs'].sum())}",
                 )
             )
     return table(head, rows)
 
 
-def _verdicts(lines: pd.DataFrame) -> str:
+def verdicts(lines: pd.DataFrame) -> str:
+    """How many lines ended faster, the same, slower."""
     if count(lines, "too few prompts") == len(lines):
         return "no interval"
     counts = [count(lines, what) for what in ("faster", "no difference", "slower")]

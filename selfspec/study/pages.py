@@ -14,24 +14,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
-import pandas as pd
 import yaml
 
 from selfspec.study import (
+    draft_fragments,
+    engine_values,
     figures,
     fragments,
     page_check,
+    plane,
     reference,
     run_records,
     values,
 )
 from selfspec.study.errors import StudyError
+from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
 from selfspec.study.results import RESULTS, write_atomic
 
 # The order of the book. A page that is not named here still gets in, before the end.
-FRONT = ("method", "naive-sweep")
+FRONT = ("method", "naive-sweep", "engine", "machine", "auto", "projection")
 BACK = ("references",)
-HOME = {"naive-sweep": "naive-sweep"}  # experiment -> the page its runs stand under
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,17 @@ def write(root: Path) -> Written:
         )
     every = run_records.collect(root)
     records = run_records.latest(every)
+    sweeps = run_records.of_experiment(records, NAIVE_SWEEP)
     pages, left_out = _run_pages(book, every)
     post = reference.post(root)
     texts = {
-        "answer.md": fragments.answer(records),
-        "naive-sweep-runs.md": fragments.runs_table(records, pages),
-        "values.json": _json(values.values(records, post)),
+        "answer.md": fragments.answer(sweeps),
+        "naive-sweep-runs.md": fragments.runs_table(sweeps, pages),
+        "machine-runs.md": draft_fragments.machine_runs(records, pages),
+        "auto-runs.md": draft_fragments.auto_runs(records, pages),
+        "values.json": _json(
+            values.values(records, post) | engine_values.values(root)
+        ),
         **_plane(records, post),
     }
     for page, record in pages.items():
@@ -79,13 +86,13 @@ def write(root: Path) -> Written:
 
 
 def _plane(records: list, post) -> dict[str, str]:
-    """The signature figure, of the largest and latest run, and the text that shows it."""
-    record = max(run_records.headlines(records), key=lambda r: r.rank, default=None)
-    table = record.table if record else pd.DataFrame({"cost_ratio": []})
+    """The signature figure, of the machine of the largest and latest run."""
+    shown = plane.shown(records)
+    found = plane.points(shown)
     figures.style()
     return {
-        "plane.svg": figures.svg(figures.plane(table, post)),
-        "plane.md": fragments.plane(record, figures.describe_plane(table)),
+        "plane.svg": figures.svg(plane.draw(found, post)),
+        "plane.md": fragments.plane(shown, plane.describe(found)),
     }
 
 
@@ -157,7 +164,7 @@ def _toc(book: Path, pages: list[str]) -> str:
 
 def _home(page: str) -> str:
     experiment = page.rsplit("/", 1)[-1].rsplit("-", 1)[0]
-    return HOME.get(experiment, "")
+    return EXPERIMENTS[experiment].home if experiment in EXPERIMENTS else ""
 
 
 def _json(found: dict) -> str:

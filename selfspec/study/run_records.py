@@ -9,14 +9,16 @@ experiment and size on one machine the latest counts. Needs no MLX.
             record.model_name, mechanism, count(table, "faster")
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from selfspec.study import sweep_summary
+from selfspec.study.experiments import EXPERIMENTS
 from selfspec.study.results import RESULTS, read_provenance, unreadable
+from selfspec.study.row_table import LOSSLESS, load_rows
 
 SIZES = ("paper", "default", "smoke")  # the largest first
 DEVICES = {"metal": "Metal GPU", "cpu": "CPU", "cuda": "CUDA GPU"}
@@ -25,7 +27,7 @@ DRIFT_BOUND = 0.05  # DESIGN: a baseline that moved more is flagged
 
 @dataclass(frozen=True)
 class Record:
-    """One finished run; `table` is sweep_summary's, one line a configuration.
+    """One finished run; `table` is its experiment's summary, one line a configuration.
 
     `namesake`: another model in results/ has the same name.
     """
@@ -74,7 +76,7 @@ class Record:
     @property
     def lossless(self) -> int:
         """Pairs whose text was the target's own, those too short to time among them."""
-        return int(self.rows["lossless"].isin(sweep_summary.LOSSLESS).sum())
+        return int(self.rows["lossless"].isin(LOSSLESS).sum())
 
     @property
     def ties(self) -> int:
@@ -82,7 +84,7 @@ class Record:
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
-        """The table of each mechanism, the post's first."""
+        """Of a naive sweep: the table of each mechanism, the post's first."""
         names = dict.fromkeys(self.table["mechanism"])
         return {name: self.table[self.table["mechanism"] == name] for name in names}
 
@@ -122,20 +124,32 @@ def collect(root: Path) -> list[Record]:
 
 
 def _record(folder: Path, run_id: str, facts: dict) -> Record | None:
-    """The run with its rows; None when they are gone."""
-    rows = sweep_summary.load_rows(folder / f"{facts['experiment']}.csv", run_id)
-    table = pd.DataFrame() if rows.empty else sweep_summary.summarise(rows)
+    """The run with its rows; None when they are gone.
+
+    Raises:
+        ValueError: an experiment that this version does not know.
+    """
+    name = facts["experiment"]
+    if name not in EXPERIMENTS:
+        raise ValueError(f"no experiment {name!r} is known here")
+    rows = load_rows(folder / f"{name}.csv", run_id)
+    table = pd.DataFrame() if rows.empty else EXPERIMENTS[name].summarise(rows)
     if table.empty:
         return None
     return Record(
         machine=folder.parent.name,
         model=folder.name,
-        experiment=facts["experiment"],
+        experiment=name,
         run_id=run_id,
         facts=facts,
         rows=rows,
         table=table,
     )
+
+
+def of_experiment(records: Sequence[Record], *names: str) -> list[Record]:
+    """The records of these experiments, in their order."""
+    return [record for record in records if record.experiment in names]
 
 
 def count(table: pd.DataFrame, verdict: str) -> int:

@@ -4,7 +4,7 @@ run_study("smollm2-135m", size="smoke", root=Path("."))
 run_preset("post", size="paper", root=Path("."))
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ import mlx.core as mx
 from selfspec import models
 from selfspec.study import pages, provenance, runner
 from selfspec.study.errors import StudyError
-from selfspec.study.results import RESULTS
+from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
+from selfspec.study.prompt_set import PromptError
+from selfspec.study.results import RESULTS, ResultsError
 
-EXPERIMENTS = {"naive-sweep": "Naive layer skip"}  # experiment -> title of its pages
 SIZES = ("smoke", "default", "paper")
 PRESETS = {
     # the pair that the post measured on a Mac, in MLX's 4-bit conversions
@@ -31,7 +32,7 @@ def run_study(
     *,
     size: str,
     root: Path,
-    experiment: str = "naive-sweep",
+    experiment: str = NAIVE_SWEEP,
     parameters: Mapping[str, Any] | None = None,
 ) -> Path:
     """Measure one experiment on one model; its page and rows are in place afterwards.
@@ -62,7 +63,7 @@ def run_study(
         {"model": _absolute(model), "size": size, **(parameters or {})},
         page=runner.page_path(root, machine, source.slug, experiment, size),
         label=f"{machine}--{source.slug}--{experiment}-{size}",
-        title=f"{EXPERIMENTS[experiment]}: {source.name} on {facts['chip']} ({size})",
+        title=f"{EXPERIMENTS[experiment].title}: {source.name} on {facts['chip']} ({size})",
         progress=root
         / RESULTS
         / machine
@@ -74,15 +75,41 @@ def run_study(
     return page
 
 
-def run_preset(preset: str, *, size: str, root: Path, **options: Any) -> list[Path]:
-    """`run_study` for each model of a preset.
+def run_preset(
+    preset: str,
+    *,
+    size: str,
+    root: Path,
+    finished: Callable[[Path], None] = lambda page: None,
+    **options: Any,
+) -> list[Path]:
+    """`run_study` for each model of a preset; one that fails does not stop the others.
+
+    Args:
+        finished: told of each page as soon as it is there.
+        options: further arguments of `run_study`.
 
     Raises:
-        StudyError: unknown preset, or what run_study raises.
+        StudyError: unknown preset; or, after all models had their turn, which of them
+            failed and why.
     """
     if preset not in PRESETS:
         raise StudyError(f"no preset {preset!r}. Way out: one of {', '.join(PRESETS)}")
-    return [run_study(m, size=size, root=root, **options) for m in PRESETS[preset]]
+    pages_there, failed = [], []
+    for model in PRESETS[preset]:
+        try:
+            page = run_study(model, size=size, root=root, **options)
+        except (StudyError, models.ModelError, ResultsError, PromptError) as error:
+            failed.append(f"{model}: {error}")
+            continue
+        pages_there.append(page)
+        finished(page)
+    if failed:
+        raise StudyError(
+            f"{len(failed)} of {len(PRESETS[preset])} models of the preset were not "
+            f"measured. {'; '.join(failed)}"
+        )
+    return pages_there
 
 
 def _source(model: str) -> models.ModelSource:
@@ -93,6 +120,7 @@ def _source(model: str) -> models.ModelSource:
 
 
 def _absolute(model: str) -> str:
-    """A folder as the notebook finds it, wherever it runs; other names as they are."""
+    """A folder or file as the notebook finds it, wherever it runs; names as they are."""
     path = Path(model).expanduser()
-    return str(path.resolve()) if path.is_dir() else model
+    local = path.is_dir() or (path.suffix == ".gguf" and path.is_file())
+    return str(path.resolve()) if local else model

@@ -1,9 +1,10 @@
 """The numbers that prose may quote, by key: what {result}`key` looks up.
 
 Keys are cpu.naive-sweep.two-caches.best_speedup (the largest run on such a device, one of
-its mechanisms), cpu.naive-sweep.verify_ratio_3 (the run as a whole), the same with
-machine, model and size spelled out, or post.* for the figures of the post. A device
-that nobody has measured has its keys too, with the value None: "not yet measured".
+its mechanisms), cpu.naive-sweep.verify_ratio_3 (the run as a whole), cpu.auto.worst_low
+(a run of drafts), the same with machine, model and size spelled out, or post.* for the
+figures of the post. A device that nobody has measured has its keys too, with the value
+None: "not yet measured".
 
     found = values(latest(collect(root)), reference.post(root))
     found["metal.naive-sweep.two-caches.best_speedup"]      # None so far
@@ -15,12 +16,13 @@ from typing import Any
 
 import pandas as pd
 
-from selfspec.study import sweep_summary
+from selfspec.study import auto_summary, sweep_summary
+from selfspec.study.draft_summary import prediction_error
+from selfspec.study.experiments import AUTO, EXPERIMENTS, NAIVE_SWEEP
 from selfspec.study.results import slug
 from selfspec.study.run_records import DEVICES, Record, count, headlines
 from selfspec.study.sweep_summary import MECHANISMS
 
-EXPERIMENTS = ("naive-sweep",)
 RUN_FIELDS = (
     "machine model size date configurations pairs lossless_pairs ties prompts"
     " drift_percent step_milliseconds blas_threads"
@@ -31,10 +33,27 @@ MECHANISM_FIELDS = (
     " best_skip_percent best_num_draft_tokens best_acceptance_percent best_predicted"
     " worst_speedup worst_skip_percent worst_num_draft_tokens worst_acceptance_percent"
 ).split()
-NOT_MEASURED = {
-    **dict.fromkeys(RUN_FIELDS),
-    **{f"{slug(m)}.{field}": None for m in MECHANISMS for field in MECHANISM_FIELDS},
-}
+DRAFT_FIELDS = (
+    "faster slower no_difference prediction_error_percent prediction_error_most_percent"
+    " held_out_error_percent best_draft best_speedup best_low best_high"
+    " best_num_draft_tokens best_predicted worst_draft worst_speedup worst_low worst_high"
+    " worst_num_draft_tokens worst_predicted"
+).split()
+AUTO_FIELDS = (
+    "above_bound covers_bound below_bound lowest_low tokens budget_percent allowance"
+).split()
+
+
+def _fields(experiment: str) -> list[str]:
+    """Every key that a run of this experiment has."""
+    if experiment == NAIVE_SWEEP:
+        parts = [f"{slug(m)}.{f}" for m in MECHANISMS for f in MECHANISM_FIELDS]
+        return [*RUN_FIELDS, *parts]
+    return [
+        *RUN_FIELDS,
+        *DRAFT_FIELDS,
+        *(AUTO_FIELDS if experiment == AUTO else ()),
+    ]
 
 
 def values(records: Sequence[Record], post: pd.DataFrame) -> dict[str, Any]:
@@ -43,7 +62,7 @@ def values(records: Sequence[Record], post: pd.DataFrame) -> dict[str, Any]:
     Args:
         post: of reference.post().
     """
-    found: dict[str, Any] = {"runs": len(records)}
+    found: dict[str, Any] = {"runs": len(records), "auto.bound": auto_summary.BOUND}
     for device in DEVICES:
         for experiment in EXPERIMENTS:
             fitting = [
@@ -52,8 +71,8 @@ def values(records: Sequence[Record], post: pd.DataFrame) -> dict[str, Any]:
                 if (record.device, record.experiment) == (device, experiment)
             ]
             best = max(fitting, key=lambda record: record.rank, default=None)
-            figures = {**NOT_MEASURED, **(of_run(best) if best else {})}
-            found |= {f"{device}.{experiment}.{k}": v for k, v in figures.items()}
+            known = dict.fromkeys(_fields(experiment)) | (of_run(best) if best else {})
+            found |= {f"{device}.{experiment}.{k}": v for k, v in known.items()}
             found[f"{device}.{experiment}.runs"] = len(fitting)
     for record in records:
         place = f"{record.machine}/{record.model}/{record.experiment}/{record.size}"
@@ -62,7 +81,7 @@ def values(records: Sequence[Record], post: pd.DataFrame) -> dict[str, Any]:
 
 
 def of_run(record: Record) -> dict[str, Any]:
-    """RUN_FIELDS of one run, and MECHANISM_FIELDS of each of its mechanisms."""
+    """Every field of one run, by key."""
     table = record.table
     costs = record.facts.get("costs", {})
     verify = costs.get("verify_ratio", {})
@@ -82,22 +101,61 @@ def of_run(record: Record) -> dict[str, Any]:
         **{f"verify_ratio_{m}": verify.get(str(m)) for m in (2, 3, 4, 6)},
     }
     found = {key: plain(figures[key]) for key in RUN_FIELDS}
+    if record.experiment != NAIVE_SWEEP:
+        found |= of_drafts(table)
+        return found | (of_auto(record) if record.experiment == AUTO else {})
     for mechanism, part in record.tables.items():
         figures = of_mechanism(part)
         found |= {f"{slug(mechanism)}.{k}": figures[k] for k in MECHANISM_FIELDS}
     return found
 
 
+def of_drafts(table: pd.DataFrame) -> dict[str, Any]:
+    """DRAFT_FIELDS of a run of drafts."""
+    errors = prediction_error(table)
+    found = {
+        **_verdicts(table),
+        "prediction_error_percent": 100 * errors.median(),
+        "prediction_error_most_percent": 100 * errors.max(),
+        "held_out_error_percent": 100
+        * prediction_error(table, "predicted_held_out").median(),
+    }
+    for name, line in _ends(table):
+        found |= {
+            f"{name}_draft": line["draft"],
+            f"{name}_speedup": line["speedup"],
+            f"{name}_low": line["low"],
+            f"{name}_high": line["high"],
+            f"{name}_num_draft_tokens": _length(line),
+            f"{name}_predicted": line["predicted_speedup"],
+        }
+    return {key: plain(found[key]) for key in DRAFT_FIELDS}
+
+
+def of_auto(record: Record) -> dict[str, Any]:
+    """AUTO_FIELDS: how the rule's promise fared, and what the rule was given."""
+    table = record.table
+    places = [
+        auto_summary.promise(low, high)
+        for low, high in zip(table["low"], table["high"], strict=True)
+    ]
+    policy = record.facts.get("policy", {})
+    found = {
+        "above_bound": places.count(auto_summary.KEPT),
+        "covers_bound": places.count(auto_summary.OPEN),
+        "below_bound": places.count(auto_summary.BROKEN),
+        "lowest_low": table["low"].min(),
+        "tokens": int(table["tokens"].min()),
+        "budget_percent": _times(policy.get("budget"), 100),
+        "allowance": policy.get("allowance"),
+    }
+    return {key: plain(found[key]) for key in AUTO_FIELDS}
+
+
 def of_mechanism(table: pd.DataFrame) -> dict[str, Any]:
     """MECHANISM_FIELDS of one mechanism's table."""
-    found = {
-        "configurations": len(table),
-        "faster": count(table, "faster"),
-        "slower": count(table, "slower"),
-        "no_difference": count(table, "no difference"),
-    }
-    best, worst = sweep_summary.best(table), sweep_summary.worst(table)
-    for name, line in (("best", best), ("worst", worst)):
+    found = {"configurations": len(table), **_verdicts(table)}
+    for name, line in _ends(table):
         found |= {
             f"{name}_speedup": line["speedup"],
             f"{name}_low": line["low"],
@@ -108,6 +166,18 @@ def of_mechanism(table: pd.DataFrame) -> dict[str, Any]:
             f"{name}_predicted": line["predicted_speedup"],
         }
     return {key: plain(value) for key, value in found.items()}
+
+
+def _verdicts(table: pd.DataFrame) -> dict[str, int]:
+    return {
+        "faster": count(table, "faster"),
+        "slower": count(table, "slower"),
+        "no_difference": count(table, "no difference"),
+    }
+
+
+def _ends(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
+    return [("best", sweep_summary.best(table)), ("worst", sweep_summary.worst(table))]
 
 
 def of_post(post: pd.DataFrame) -> dict[str, Any]:
@@ -153,3 +223,8 @@ def plain(value: Any) -> Any:
 
 def _times(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
+
+
+def _length(line: pd.Series) -> int | str:
+    length = line["num_draft_tokens"]
+    return length if isinstance(length, str) else int(length)
