@@ -28,7 +28,7 @@ from selfspec.decoding import (
 )
 from selfspec.study import bench, draft_bench
 from selfspec.study.bench import Sweep
-from selfspec.study.draft_costs import machine_profile
+from selfspec.study.known_costs import machine_profile
 from selfspec.study.draft_grid import Case, DraftGrid
 from selfspec.study.errors import StudyError
 from selfspec.study.experiments import AUTO

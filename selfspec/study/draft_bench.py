@@ -6,7 +6,7 @@ evaluated, for the prediction from held-out prompts and for what a rule that cho
 own length believes at first; then the pairs are timed as bench.py does it.
 
     loaded = models.load("smollm2-135m")
-    profile = draft_costs.machine_profile(loaded)
+    profile = known_costs.machine_profile(loaded)
     run = measure(loaded, experiment="auto", size="smoke", grid=grid, profile=profile)
     draft_summary.summarise(run.rows)        # one line a case
 """
@@ -24,7 +24,7 @@ from selfspec.decoding import lossless
 from selfspec.models import device
 from selfspec.study import arms, bench, draft_rows, provenance, sweep_checks
 from selfspec.study.bench import BASELINE, WARM_UP_TOKENS, Sweep
-from selfspec.study.draft_costs import DraftCosts, timed_costs
+from selfspec.study.known_costs import DraftCosts, timed_costs
 from selfspec.study.draft_grid import Case, DraftGrid
 from selfspec.study.draft_rows import HeldOut
 from selfspec.study.errors import StudyError
@@ -74,7 +74,7 @@ def measure(
         loaded: of `models.load`.
         experiment: names the results file.
         size: smoke, default or paper; kept with every row.
-        profile: costs measured beforehand (`draft_costs.machine_profile`).
+        profile: costs measured beforehand (`known_costs.machine_profile`).
         seed: of the order of groups and of the arms within a pair.
         results: folder of results/<machine>/<model>/<experiment>.csv.
         prompts_file: the reader's own prompts instead of the committed ones.

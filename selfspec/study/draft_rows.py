@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from selfspec.costs.profile import DRAFTED
-from selfspec.study.draft_costs import DraftCosts
+from selfspec.study.known_costs import DraftCosts
 from selfspec.study.draft_grid import Case
 from selfspec.study.paired import Block
 from selfspec.study.row_table import read_rounds, write_rounds
