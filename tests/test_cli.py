@@ -33,6 +33,10 @@ def test_help_lists_the_commands():
         (["nonsense"], "invalid choice: 'nonsense'"),
         ([], "required"),
         (["study", "--prompts", "no-such.txt"], "there is no prompt file no-such.txt"),
+        (
+            ["study", "--experiment", "auto", "--mechanism", "one cache"],
+            "--mechanism is a choice of naive-sweep, not of auto. Way out",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_a_non_zero_exit(words, says):

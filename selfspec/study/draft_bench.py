@@ -353,7 +353,7 @@ def _check(
     sweep_checks.require_room(loaded, ids, most)
     for case in grid.cases:
         try:
-            DraftCosts(profile, case.draft).predictable  # noqa: B018 (what does not fit)
+            DraftCosts(profile, case.draft).predictable()  # refuses what does not fit
             sweep_checks.require_engine(loaded, case.draft)
         except ValueError as error:
             raise StudyError(

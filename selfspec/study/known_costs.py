@@ -37,7 +37,6 @@ class DraftCosts:
     draft: Any
     timed: float | None = None
 
-    @property
     def predictable(self) -> bool:
         """Whether the profile knows this kind of draft.
 
@@ -142,5 +141,5 @@ def timed_costs(
     return {
         label: costs.costs_of_draft(draft, model, profile)["cost_ratio"]
         for label, draft in drafts.items()
-        if not DraftCosts(profile, draft).predictable
+        if not DraftCosts(profile, draft).predictable()
     }

@@ -8,6 +8,7 @@ import pytest
 from tiny import save_tiny_model
 
 from selfspec.study import pages, study
+from selfspec.study.experiments import AUTO
 
 
 @pytest.fixture(scope="session")
@@ -22,26 +23,35 @@ def no_mlx(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory, no_mlx):
-    """A clone with two runs of two models, built by the literal command without MLX.
+    """A clone with runs of several models, built by the literal command without MLX.
 
-    The first is a real study of a tiny random model in a local folder, by the real
-    template; the second is invented. Tests only look at it.
+    One is a real sweep of a tiny random model in a local folder, by the real template;
+    one is invented; and the rule that declines really ran on two tiny models. Tests only
+    look at it.
     """
     scratch = tmp_path_factory.mktemp("scratch")
     root = book_project.copy_to(tmp_path_factory.mktemp("book") / "clone")
     folder = save_tiny_model(scratch / "tiny-study")
     real = study.run_study(str(folder), size="smoke", root=root)
     invented = book_project.add_run(root, scratch, title="An invented run")
+    second = save_tiny_model(scratch / "tiny-second", seed=1)
+    with pytest.MonkeyPatch.context() as patch:  # its profile is nobody else's
+        patch.setenv("SELFSPEC_CACHE", str(scratch / "cache"))
+        rules = [
+            study.run_study(str(model), size="smoke", root=root, experiment=AUTO)
+            for model in (folder, second)
+        ]
     written = pages.write(root)
     done = book_project.build(root, *book_project.STRICT, PYTHONPATH=str(no_mlx))
-    return Built(root, done, written, real, invented)
+    return Built(root, done, written, real, invented, rules)
 
 
 class Built:
-    def __init__(self, root: Path, done, written, real: Path, invented: Path):
+    def __init__(self, root: Path, done, written, real: Path, invented: Path, rules):
         self.root, self.done, self.written = root, done, written
         self.html = root / "book" / "_build" / "html"
         self.real, self.invented = self.name(real), self.name(invented)
+        self.rules = [self.name(page) for page in rules]
 
     def name(self, page: Path) -> str:
         return page.relative_to(self.root / "book").with_suffix("").as_posix()

@@ -14,14 +14,23 @@ from markdown_it import MarkdownIt
 
 from selfspec.study import fragments, pages, run_records, runner, sweep_summary
 from selfspec.study.errors import StudyError
+from selfspec.study.results import ResultsError
 
 METAL = "apple-m3-16gb-metal"
 CPU = "testron-9000-8-cores-16gb-cpu"
 
 
-def add_page(root, run_id="", *, machine=METAL, model="tiny-0.5b", size="default"):
+def add_page(
+    root,
+    run_id="",
+    *,
+    machine=METAL,
+    model="tiny-0.5b",
+    size="default",
+    experiment="naive-sweep",
+):
     """A finished page, without running anything."""
-    page = runner.page_path(root, machine, model, "naive-sweep", size)
+    page = runner.page_path(root, machine, model, experiment, size)
     page.parent.mkdir(parents=True, exist_ok=True)
     cell = nbformat.v4.new_code_cell("1", execution_count=1, id="a")
     notebook = nbformat.v4.new_notebook(cells=[cell])
@@ -50,6 +59,12 @@ def toc_files(root):
     return files(yaml.safe_load((root / "_toc.yml").read_text()))
 
 
+def front(root):
+    """The pages that the book's order names, as far as they are there."""
+    there = {path.stem for path in (root / "book").glob("*.md")}
+    return [name for name in pages.FRONT if name in there]
+
+
 def everything(root):
     paths = [root / "_toc.yml", *sorted((root / "book" / "_generated").rglob("*"))]
     return {path: path.read_bytes() for path in paths if path.is_file()}
@@ -58,7 +73,7 @@ def everything(root):
 def test_no_run_at_all_is_said_plainly(project):
     pages.write(project)
     assert "Not yet measured" in generated(project, "answer.md")
-    assert toc_files(project) == ["method", "naive-sweep", "references"]
+    assert toc_files(project) == [*front(project), "references"]
     assert values(project)["metal.naive-sweep.two-caches.best_speedup"] is None
     assert values(project)["runs"] == 0
 
@@ -97,7 +112,9 @@ def test_run_page_stands_under_its_experiment_with_its_origins(project):
     page = add_page(project, book_project.add_results(project))
     name = page.relative_to(project / "book").with_suffix("").as_posix()
     pages.write(project)
-    assert toc_files(project) == ["method", "naive-sweep", name, "references"]
+    order = front(project)
+    order.insert(order.index("naive-sweep") + 1, name)
+    assert toc_files(project) == [*order, "references"]
     box = generated(project, f"{name}.md")
     for fact in (
         *(
@@ -118,7 +135,7 @@ def test_run_page_stands_under_its_experiment_with_its_origins(project):
 def test_every_page_of_the_book_folder_gets_in(project):
     (project / "book" / "zebra.md").write_text("# Zebra\n")
     pages.write(project)
-    assert toc_files(project) == ["method", "naive-sweep", "zebra", "references"]
+    assert toc_files(project) == [*front(project), "zebra", "references"]
 
 
 def test_page_with_an_error_stops_the_book(project):
@@ -303,3 +320,115 @@ def test_post_figures_imply_a_costly_verification(project):
 def test_run_elsewhere_is_one_clear_line(tmp_path):
     with pytest.raises(StudyError, match="no book/index.md here. Way out"):
         pages.write(tmp_path)
+
+
+def test_pages_of_the_experiments_come_in_the_order_of_the_book(project):
+    for name in ("projection", "machine", "auto", "engine"):
+        (project / "book" / f"{name}.md").write_text(f"# {name}\n")
+    pages.write(project)
+    assert toc_files(project)[:6] == [
+        "method",
+        "naive-sweep",
+        "engine",
+        "machine",
+        "auto",
+        "projection",
+    ]
+
+
+@pytest.mark.parametrize("experiment", ["machine", "auto"])
+def test_a_run_of_drafts_stands_under_its_own_page_with_its_origins(
+    project, experiment
+):
+    run_id = book_project.add_draft_results(project, experiment)
+    page = add_page(project, run_id, experiment=experiment)
+    name = page.relative_to(project / "book").with_suffix("").as_posix()
+    pages.write(project)
+    files = toc_files(project)
+    if experiment in files:
+        assert files[files.index(experiment) + 1] == name
+    box = generated(project, f"{name}.md")
+    assert f"tiny-0.5b/{experiment}.csv>" in box and run_id in box
+    table = generated(project, f"{experiment}-runs.md")
+    assert f"{{doc}}`default </{name}>`, 2026-11-30" in table
+    assert "skip 10 %" in table if experiment == "auto" else "exit 2, 3" in table
+
+
+def test_the_answer_and_its_table_are_of_the_naive_sweep_only(project):
+    pages.write(project)
+    before = {n: generated(project, n) for n in ("answer.md", "naive-sweep-runs.md")}
+    for experiment in ("machine", "auto"):
+        assert "Not yet measured" in generated(project, f"{experiment}-runs.md")
+        book_project.add_draft_results(project, experiment)
+    pages.write(project)
+    assert {name: generated(project, name) for name in before} == before
+    for experiment in ("machine", "auto"):
+        assert "Not yet measured" not in generated(project, f"{experiment}-runs.md")
+
+
+def test_fixed_lengths_of_other_runs_stand_beside_the_rule(project):
+    book_project.add_draft_results(project, "auto", speedup=1.0)
+    pages.write(project)
+    assert "not timed" in generated(project, "auto-runs.md")
+    both = ("two caches", "one cache")
+    book_project.add_results(project, mechanisms=both, speedup=0.5)
+    book_project.add_draft_results(project, "machine", speedup=0.9)
+    pages.write(project)
+    [line] = [
+        line
+        for line in generated(project, "auto-runs.md").splitlines()
+        if "| skip 10 % |" in line
+    ]
+    assert re.search(r"\| 0\.(69|70|71) \(2 tokens\) to 0\.(89|90|91) \(2 tok", line)
+    assert re.search(r"\[(0\.9|1\.0)\d, 1\.0\d\] \| (above|covers) \|", line)
+
+
+def test_values_of_a_run_of_drafts(project):
+    pages.write(project)
+    empty = values(project)
+    assert empty["auto.bound"] == 0.98
+    for key in ("cpu.auto.worst_speedup", "metal.machine.prediction_error_percent"):
+        assert empty[key] is None
+    book_project.add_draft_results(project, "machine")
+    book_project.add_draft_results(project, "auto", speedup=0.7)
+    pages.write(project)
+    found = values(project)
+    assert set(empty) <= set(found)
+    assert found["metal.machine.prediction_error_percent"] == pytest.approx(5, abs=0.1)
+    assert found["metal.machine.held_out_error_percent"] == pytest.approx(10, abs=0.1)
+    assert found["metal.machine.best_draft"] == "exit 2"
+    assert found["metal.machine.best_num_draft_tokens"] == 3
+    assert found["metal.machine.worst_speedup"] == pytest.approx(0.8, rel=0.02)
+    assert found["metal.auto.worst_num_draft_tokens"] == "auto"
+    assert found["metal.auto.below_bound"] == 2 and found["metal.auto.above_bound"] == 0
+    assert found["metal.auto.budget_percent"] == 1
+    assert found["metal.auto.allowance"] == 2.5 and found["metal.auto.tokens"] == 24
+    assert found["cpu.auto.worst_speedup"] is None
+    # each device's keys are the same whether measured or not
+    keys = [
+        {k.split(".", 1)[1] for k in found if k.startswith(f"{device}.")}
+        for device in ("metal", "cpu", "cuda")
+    ]
+    assert keys[0] == keys[1] == keys[2]
+
+
+def test_the_first_figure_shows_machine_runs_and_leaves_the_rule_out(project):
+    book_project.add_results(project)
+    pages.write(project)
+    before = generated(project, "plane.svg")
+    book_project.add_draft_results(project, "auto")
+    pages.write(project)
+    assert generated(project, "plane.svg") == before
+    book_project.add_draft_results(project, "machine")
+    pages.write(project)
+    assert generated(project, "plane.svg") != before
+    assert "exit 1." in generated(project, "plane.md")
+
+
+def test_an_experiment_of_a_newer_version_is_named(project):
+    book_project.add_results(project)
+    [path] = (project / "results").glob("*/*/provenance.json")
+    text = path.read_text()
+    path.write_text(text.replace('"experiment": "naive-sweep"', '"experiment": "new"'))
+    with pytest.raises(ResultsError, match="no experiment 'new' is known.*Way out"):
+        pages.write(project)

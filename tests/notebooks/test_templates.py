@@ -1,5 +1,6 @@
 """Every template in notebooks/: clean as committed, and it runs by plain papermill."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from nbclient import NotebookClient
 from tiny import save_tiny_model
 
 from selfspec.study import page_check, runner
+from selfspec.study.experiments import EXPERIMENTS
 
 TEMPLATES = sorted((book_project.ROOT / "notebooks").glob("*.ipynb"))
 
@@ -20,8 +22,8 @@ def notebook(request):
     return nbformat.read(request.param, as_version=4)
 
 
-def test_there_is_a_template_for_the_sweep():
-    assert "naive-sweep" in [path.stem for path in TEMPLATES]
+def test_there_is_a_template_for_every_experiment():
+    assert {path.stem for path in TEMPLATES} == set(EXPERIMENTS)
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
@@ -46,20 +48,24 @@ def test_template_defines_no_function_and_imports_no_mlx(notebook):
         )
 
 
-def test_plain_papermill_from_the_root(tmp_path):
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
+def test_plain_papermill_from_the_root(path, tmp_path):
     """The way of a reader who knows papermill and has only the requirements."""
     root = book_project.copy_to(tmp_path / "clone")
     folder = save_tiny_model(tmp_path / "tiny-plain")
     command = [
         str(Path(sys.executable).parent / "papermill"),
-        "notebooks/naive-sweep.ipynb",
+        f"notebooks/{path.name}",
     ]
     command += ["out.ipynb", "-p", "model", str(folder), "-p", "size", "smoke"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    environment = {**os.environ, "SELFSPEC_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     page = nbformat.read(root / "out.ipynb", as_version=4)
     assert page_check.failures(page) == []
-    assert list((root / "results").glob("*/tiny-plain-*/naive-sweep.csv"))
+    assert list((root / "results").glob(f"*/tiny-plain-*/{path.stem}.csv"))
 
 
 def test_all_cells_run_from_the_notebooks_own_folder(tmp_path):
