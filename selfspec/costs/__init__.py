@@ -17,10 +17,13 @@ _PUBLIC = {
     "Plan": "selfspec.costs.draft_length",
     "Residuals": "selfspec.costs.block_fit",
     "Sample": "selfspec.costs.block_fit",
+    "WeightShares": "selfspec.costs.bandwidth",
     "best_draft_length": "selfspec.costs.draft_length",
     "check_profile": "selfspec.costs.profiling",
     "choose_threads": "selfspec.costs.timing",
     "clairvoyant_bound": "selfspec.costs.draft_length",
+    "copy_ceiling": "selfspec.costs.bandwidth",
+    "costs_of_draft": "selfspec.costs.draft_costs",
     "expected_accepted": "selfspec.costs.draft_length",
     "expected_speedup": "selfspec.costs.draft_length",
     "fit_blocks": "selfspec.costs.block_fit",
@@ -34,9 +37,12 @@ _PUBLIC = {
     "round_remainder": "selfspec.costs.identity",
     "save_profile": "selfspec.costs.store",
     "speedup": "selfspec.costs.identity",
+    "thread_counts": "selfspec.costs.timing",
     "upper_bound": "selfspec.costs.draft_length",
     "verify_at": "selfspec.costs.draft_length",
     "weight_share_cost": "selfspec.costs.identity",
+    "weight_shares": "selfspec.costs.bandwidth",
+    "weights_per_step": "selfspec.costs.bandwidth",
 }
 
 __all__ = sorted(_PUBLIC)

@@ -195,31 +195,47 @@ class CostProfile:
         return running_blocks((self.attention, self.mlp), (attention, mlp), head)
 
     def _left_out(self, draft) -> tuple[frozenset, frozenset, float, int]:
-        """Attention, MLPs and head share of a draft, and layers whose rows it keeps."""
-        from selfspec.decoding.drafts import ExitDraft, ShortlistDraft, SkipDraft
+        return left_out(draft, self.num_layers, self.vocab_size)
 
-        head = 1.0
-        if isinstance(draft, ShortlistDraft):
-            head = len(draft.tokens) / self.vocab_size
-            draft = draft.draft
-        if isinstance(draft, ExitDraft):
-            late = frozenset(range(draft.exit_layer, self.num_layers))
-            attention = mlp = late
-            kept = draft.exit_layer if draft.reuse else 0
-        elif isinstance(draft, SkipDraft):
-            attention, mlp = draft.attention, draft.mlp
-            kept = min(attention | mlp, default=0) if draft.reuse_prefix else 0
-        else:
-            raise TypeError(
-                f"a profile predicts skip, exit and shortlist drafts, not a "
-                f"{type(draft).__name__}. Way out: time it with costs.measure"
-            )
-        if max(attention | mlp | {kept}, default=0) >= self.num_layers or head > 1:
-            raise ValueError(
-                f"{draft} does not fit a model of {self.num_layers} layers and "
-                f"{self.vocab_size} tokens. Way out: a draft, or a profile, of that model"
-            )
-        return attention, mlp, head, kept
+
+def left_out(
+    draft, num_layers: int, vocab_size: int
+) -> tuple[frozenset, frozenset, float, int]:
+    """What a draft does without, in a model of that shape.
+
+    Returns:
+        Layers whose attention, and layers whose MLP, is left out; the share of the
+        vocabulary that its head scores; how many first layers keep their rows for the
+        verification.
+
+    Raises:
+        TypeError: a draft that is no part of the target.
+        ValueError: it names layers or tokens that the model has not.
+    """
+    from selfspec.decoding.drafts import ExitDraft, ShortlistDraft, SkipDraft
+
+    head = 1.0
+    if isinstance(draft, ShortlistDraft):
+        head = len(draft.tokens) / vocab_size
+        draft = draft.draft
+    if isinstance(draft, ExitDraft):
+        late = frozenset(range(draft.exit_layer, num_layers))
+        attention = mlp = late
+        kept = draft.exit_layer if draft.reuse else 0
+    elif isinstance(draft, SkipDraft):
+        attention, mlp = draft.attention, draft.mlp
+        kept = min(attention | mlp, default=0) if draft.reuse_prefix else 0
+    else:
+        raise TypeError(
+            f"a profile predicts skip, exit and shortlist drafts, not a "
+            f"{type(draft).__name__}. Way out: time it with costs.measure"
+        )
+    if max(attention | mlp | {kept}, default=0) >= num_layers or head > 1:
+        raise ValueError(
+            f"{draft} does not fit a model of {num_layers} layers and "
+            f"{vocab_size} tokens. Way out: a draft, or a profile, of that model"
+        )
+    return attention, mlp, head, kept
 
 
 def _check_keys(cls, values) -> None:

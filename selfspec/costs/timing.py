@@ -23,6 +23,7 @@ from mlx_lm.generate import generate_step, generation_stream
 from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
 
 from selfspec import decoding
+from selfspec.models import device
 
 REPEATS = 7
 STEPS = 4  # decoding steps timed together: as many as a round drafts, about
@@ -116,10 +117,10 @@ def choose_threads(model, *, context: Sequence[int], repeats: int = 3) -> int:
     Plain decoding is the baseline of every ratio, so it gets the best setting and every
     other arm gets the same one. Without OpenBLAS nothing is set.
     """
-    if blas.info()["name"] in ("reference", "Accelerate"):
-        return blas.threads()
+    counts = thread_counts()
+    if not _can_be_set():
+        return counts[0]
     cache = _filled_cache(model, context)
-    counts = range(1, max(1, _physical_cores()) + 1)
     seconds: dict[int, list[float]] = {count: [] for count in counts}
     for repeat in range(repeats + 1):
         for count in counts:
@@ -130,6 +131,23 @@ def choose_threads(model, *, context: Sequence[int], repeats: int = 3) -> int:
     best = min(counts, key=lambda count: median(seconds[count]))
     blas.set_threads(best)
     return best
+
+
+def thread_counts() -> list[int]:
+    """BLAS thread counts to choose from: 1 to the cores, where they can be set.
+
+    Elsewhere (a GPU, MLX on its own BLAS, macOS) only the one in use.
+    """
+    if not _can_be_set():
+        return [blas.threads()]
+    return list(range(1, max(1, _physical_cores()) + 1))
+
+
+def _can_be_set() -> bool:
+    return device.kind() == "cpu" and blas.info()["name"] not in (
+        "reference",
+        "Accelerate",
+    )
 
 
 def _physical_cores() -> int:

@@ -10,33 +10,23 @@ them has the length that the promise is made for.
 """
 
 import inspect
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
-
 from selfspec import costs, models
 from selfspec.costs.profiling import BUDGET
-from selfspec.decoding import (
-    ExitDraft,
-    LookupDraft,
-    ShortlistDraft,
-    SkipDraft,
-    frequent_tokens,
-)
+from selfspec.decoding import ExitDraft, LookupDraft, ShortlistDraft, SkipDraft
 from selfspec.study import bench, draft_bench
 from selfspec.study.bench import Sweep
-from selfspec.study.known_costs import machine_profile
 from selfspec.study.draft_grid import Case, DraftGrid
 from selfspec.study.errors import StudyError
 from selfspec.study.experiments import AUTO
-from selfspec.study.prompt_set import load_prompts
+from selfspec.study.known_costs import machine_profile
 from selfspec.study.results import RESULTS
 from selfspec.study.row_table import AUTO as AUTO_LENGTH
+from selfspec.study.shortlist_tokens import shortlist_tokens
 
-SHORTLIST = 16384  # tokens of a shortlist, at most half of the vocabulary
 GROUP = 2  # drafts that share a baseline: few, so that they lie close in time
 SMOKE_BUDGET = 3.0  # seconds for the profile, where only the mechanics are tried
 
@@ -151,9 +141,7 @@ def make_grid(loaded, size: AutoSize) -> DraftGrid:
         for kind in size.drafts
     ]
     return DraftGrid(
-        groups=tuple(
-            tuple(cases[i : i + GROUP]) for i in range(0, len(cases), GROUP)
-        ),
+        groups=tuple(tuple(cases[i : i + GROUP]) for i in range(0, len(cases), GROUP)),
         num_prompts=size.num_prompts,
         num_tokens=size.num_tokens,
         repeats=size.repeats,
@@ -177,7 +165,7 @@ def _draft(loaded, kind: int | str) -> tuple[str, Any]:
             half = max(1, num_layers // 2)
             return f"exit {half}", ExitDraft(half)
         case "shortlist":
-            tokens = _shortlist(loaded)
+            tokens = shortlist_tokens(loaded)
             return f"shortlist {len(tokens)}", ShortlistDraft(SkipDraft(), tokens)
         case "lookup":
             return "lookup", LookupDraft()
@@ -187,14 +175,3 @@ def _draft(loaded, kind: int | str) -> tuple[str, Any]:
         raise StudyError(
             f"{loaded.source.name}: {error}. Way out: a model with more layers"
         ) from None
-
-
-def _shortlist(loaded) -> Sequence[int]:
-    """The tokens most frequent in the calibration prompts, then the first ones."""
-    vocab_size = loaded.model(mx.array([[0]])).shape[-1]  # never run
-    text = [
-        token
-        for prompt in load_prompts("calibration")
-        for token in models.encode_text(loaded.tokenizer, prompt.text)
-    ]
-    return frequent_tokens(text, max(1, min(SHORTLIST, vocab_size // 2)), vocab_size)

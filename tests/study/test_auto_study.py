@@ -6,7 +6,7 @@ import pytest
 
 from selfspec.costs import DeclinePolicy
 from selfspec.decoding import ExitDraft, LookupDraft, ShortlistDraft, SkipDraft
-from selfspec.study import auto_study
+from selfspec.study import auto_study, shortlist_tokens
 from selfspec.study.errors import StudyError
 from tests.costs import synthetic
 from tests.tiny import save_tiny_model
@@ -41,7 +41,7 @@ def test_paper_runs_good_drafts_and_bad_ones_two_to_a_baseline(tiny_loaded):
 
 
 def test_the_shortlist_has_the_tokens_of_the_calibration_prompts_first(tiny_loaded):
-    tokens = auto_study._shortlist(tiny_loaded)
+    tokens = shortlist_tokens.shortlist_tokens(tiny_loaded)
     ids = tiny_loaded.tokenizer.encode("e a")  # letters of any English text
     assert set(ids) - {256, 257} <= set(tokens)
     assert len(set(tokens)) == len(tokens)
@@ -52,7 +52,7 @@ def test_a_large_vocabulary_is_cut_to_the_shortlist(tiny_loaded):
         model=lambda ids: SimpleNamespace(shape=(1, 1, 49152)),
         tokenizer=tiny_loaded.tokenizer,
     )
-    assert len(auto_study._shortlist(wide)) == auto_study.SHORTLIST
+    assert len(shortlist_tokens.shortlist_tokens(wide)) == shortlist_tokens.SHORTLIST
 
 
 def test_overrides_replace_only_what_they_name():
