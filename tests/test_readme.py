@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from selfspec.study import run_records
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -34,6 +36,17 @@ def test_it_opens_with_the_two_commands_and_one_figure():
     assert re.findall(r"^make (\w+)", opening, re.MULTILINE) == ["study", "test"]
     [figure] = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", opening)
     assert (ROOT / figure).is_file()
+
+
+def test_its_verdict_on_skipping_layers_is_that_of_the_results():
+    assert "loses there too, in every configuration" in README
+    tables = [
+        record.table
+        for record in run_records.latest(run_records.collect(ROOT))
+        if (record.experiment, record.size) == ("naive-sweep", "paper")
+    ]
+    assert tables
+    assert all(set(table["verdict"]) == {"slower"} for table in tables)
 
 
 def test_without_a_fitting_python_make_says_how_to_get_one(tmp_path):
