@@ -20,7 +20,7 @@ _PUBLIC = {
     "load": "selfspec.models",
     "Loaded": "selfspec.models",
     "ModelError": "selfspec.models",
-    "AutoLength": "selfspec.decoding",
+    "DeclinePolicy": "selfspec.costs",
     "ExitDraft": "selfspec.decoding",
     "FallbackDraft": "selfspec.decoding",
     "LookupDraft": "selfspec.decoding",
@@ -29,8 +29,8 @@ _PUBLIC = {
     "SkipDraft": "selfspec.decoding",
     "Trace": "selfspec.decoding",
     "frequent_tokens": "selfspec.decoding",
-    "generate_step": "selfspec.decoding",
-    "stream_generate": "selfspec.decoding",
+    "generate_step": "selfspec.auto",
+    "stream_generate": "selfspec.auto",
 }
 
 __all__ = sorted(_PUBLIC)

@@ -9,7 +9,8 @@ much. Their lower bound gives a lower bound of
 
 and of the lengths where it exceeds 1 the best is drafted. Where only the upper bound
 exceeds 1, a round is a probe. Every round is paid from an account into which a share of
-all steps flows, so that whatever the draft does,
+all steps flows, those too in which a lookup finds nothing, so that whatever the draft
+does,
 
     time <= plain time * (1 + budget) + allowance,
 
@@ -24,7 +25,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from selfspec.costs.draft_length import Verify, round_cost
+from selfspec.costs.draft_length import Verify, round_cost, verify_at
 from selfspec.decoding.policy import Choice
 from selfspec.decoding.trace import Round
 
@@ -69,6 +70,8 @@ class DeclinePolicy:
         cost_ratio: c, one draft step.
         verify_ratio: v, a number or by rows.
         overhead_ratio: o, the rest of a round.
+        catch_up_ratio: what the draft pays for each token that was decoded without it,
+            when it drafts again: reading it, if the draft is a model of its own.
         acceptance: what the acceptance of a token is thought to be beforehand.
         acceptance_weight: how many seen tokens that opinion counts for.
         max_draft_tokens: longest draft; default, what `verify_ratio` was measured for.
@@ -76,6 +79,9 @@ class DeclinePolicy:
         budget: share of the time that may be lost.
         allowance: what may be lost besides, in plain steps, once.
         memory: tokens of text after which what was seen counts half.
+
+    Raises:
+        ValueError: a value out of range, or costs that cannot have been measured.
     """
 
     def __init__(
@@ -85,6 +91,7 @@ class DeclinePolicy:
         cost_ratio: float,
         verify_ratio: Verify,
         overhead_ratio: float = 0.0,
+        catch_up_ratio: float = 0.0,
         acceptance: float = 0.7,
         acceptance_weight: float = 4.0,
         max_draft_tokens: int | None = None,
@@ -105,52 +112,73 @@ class DeclinePolicy:
                 "acceptance_weight and memory must be above 0 and deviations 0 or more, "
                 f"got {acceptance_weight}, {memory} and {deviations}"
             )
-        if isinstance(verify_ratio, Mapping) and max_draft_tokens is None:
-            max_draft_tokens = max(1, max(verify_ratio, default=1) - 1)
+        if isinstance(verify_ratio, Mapping):  # JSON makes strings of the widths
+            verify_ratio = {int(rows): v for rows, v in verify_ratio.items()}
+            if max_draft_tokens is None:
+                max_draft_tokens = max(1, max(verify_ratio, default=1) - 1)
         limit = LIMIT if max_draft_tokens is None else max_draft_tokens
+        if limit < 1:
+            raise ValueError(f"max_draft_tokens must be 1 or more, got {limit}")
         costs = dict(
             cost_ratio=cost_ratio,
             verify_ratio=verify_ratio,
             overhead_ratio=overhead_ratio,
         )
         self.draft = draft
+        self.cost_ratio = cost_ratio
+        self.catch_up_ratio = catch_up_ratio
         self.costs = [round_cost(k, **costs) for k in range(limit + 1)]
-        if not all(0 < cost < math.inf for cost in self.costs):
+        # A round in which the draft had nothing to propose is no plain step: nothing
+        # is queued ahead, and the pass is a verification of one row.
+        self.empty = verify_at(verify_ratio, 1) + overhead_ratio
+        ratios = [cost_ratio, catch_up_ratio]
+        if not (
+            all(0 < cost < math.inf for cost in [*self.costs, self.empty])
+            and all(0 <= ratio < math.inf for ratio in ratios)
+        ):
             raise ValueError(
-                "cost_ratio, verify_ratio and overhead_ratio must be measured and "
-                f"positive, got rounds of {self.costs} steps"
+                "cost_ratio, verify_ratio, overhead_ratio and catch_up_ratio must be "
+                f"measured and positive, got {ratios} and rounds of {self.costs} steps"
             )
+        self.proposed = Rate(1.0, acceptance_weight)
         self.first = Rate(acceptance, acceptance_weight)
         self.later = Rate(acceptance, acceptance_weight)
         self.deviations = deviations
         self.budget = budget
         self.account = allowance
         self.fade = 0.5 ** (1 / memory)
+        self.asked = 0  # tokens that the present round was asked to draft
+        self.unread = 0  # tokens decoded plainly since the draft last ran
 
     def choose(self) -> Choice:
-        length = self._affordable(self._wanted())
-        if length == 0:
+        self.asked = self._affordable(self._wanted())
+        if self.asked == 0:
+            self.unread += 1
             self._pass_time(1)
-        return Choice(self.draft, length)
+        return Choice(self.draft, self.asked)
 
     def record(self, finished: Round) -> None:
         drafted, accepted = finished.drafted, finished.accepted
+        self.account += 1 + accepted - self._paid(drafted)
+        self.unread = 0
         if drafted == 0:
-            return
-        self.account += 1 + accepted - self.costs[min(drafted, len(self.costs) - 1)]
-        if accepted:
-            self.first.kept += 1
-            self.later.kept += accepted - 1
+            self.proposed.rejected += 1
         else:
-            self.first.rejected += 1
-        if 0 < accepted < drafted:
-            self.later.rejected += 1
+            self.proposed.kept += 1
+            if accepted:
+                self.first.kept += 1
+                self.later.kept += accepted - 1
+            else:
+                self.first.rejected += 1
+            if 0 < accepted < drafted:
+                self.later.rejected += 1
         self._pass_time(1 + accepted)
 
     def expected_speedup(self, num_draft_tokens: int, deviations: float = 0.0) -> float:
         """S(k), or its bound that many standard deviations up or down.
 
         The deviation is carried through A(k) to first order, the two rates independent.
+        A share of the rounds in which the draft proposes nothing thins both sides out.
         """
         k = num_draft_tokens
         if k == 0:
@@ -162,7 +190,10 @@ class DeclinePolicy:
             ahead * self.first.deviation, a * slope * self.later.deviation
         )
         accepted = min(k, max(0.0, a * ahead + deviations * spread))
-        return (1 + accepted) / self.costs[k]
+        share = self.proposed.mean + deviations * self.proposed.deviation
+        share = min(1.0, max(0.0, share))
+        empty = self.empty + self.cost_ratio  # it tried one step
+        return (1 + share * accepted) / (share * self.costs[k] + (1 - share) * empty)
 
     def _wanted(self) -> int:
         """The length to draft if money were no object."""
@@ -175,15 +206,27 @@ class DeclinePolicy:
 
     def _affordable(self, length: int) -> int:
         """The length, cut to what the account covers if nothing is accepted."""
-        while length and self.costs[length] - 1 > self.account:
+        left = self.account - self.catch_up_ratio * self.unread
+        while length and self._worst(length) - 1 > left:
             length -= 1
         return length
+
+    def _worst(self, length: int) -> float:
+        """The most that a round can cost which is asked for `length` tokens."""
+        return max(self.costs[length], self.empty + self.cost_ratio)
+
+    def _paid(self, drafted: int) -> float:
+        """What the round cost that was just run, in plain steps."""
+        cost = self.costs[min(drafted, len(self.costs) - 1)] if drafted else self.empty
+        if drafted < self.asked:  # it stopped short, after a step that gave nothing
+            cost += self.cost_ratio
+        return cost + self.catch_up_ratio * self.unread
 
     def _pass_time(self, tokens: int) -> None:
         """`tokens` were emitted, each of which plain decoding gives for one step."""
         share = self.fade**tokens
-        self.first.fade(share)
-        self.later.fade(share)
+        for rate in (self.proposed, self.first, self.later):
+            rate.fade(share)
         # Until longer drafts show otherwise, later tokens are as good as first ones.
         self.later.prior = self.first.mean
         self.account += self.budget * tokens

@@ -156,7 +156,7 @@ class _Bench:
         self.stack = find_stack(model)
         self.vocab_size = model(mx.array([[0]])).shape[-1]  # never run
         filler = [int(t) for t in context] if context else _filler(self.vocab_size)
-        limit = _longest_context(model)
+        limit = longest_context(model)
         self.reference = min(reference, limit)
         if self.reference < 2:
             raise ValueError(
@@ -271,7 +271,7 @@ def _filler(vocab_size: int) -> list[int]:
     return [(37 * i + 11) % vocab_size for i in range(128)]
 
 
-def _longest_context(model) -> int:
+def longest_context(model) -> int:
     """Positions that the model has, less the rows that a probe writes."""
     args = getattr(model, "args", None)
     positions = getattr(args, "max_position_embeddings", None)

@@ -25,6 +25,7 @@ from selfspec.costs.profile import CostProfile
 
 SCHEMA = 1
 OF_THE_MODEL = ("sha256", "architecture", "quantisation")
+NOTHING = "nothing was measured yet"
 
 
 class Found(NamedTuple):
@@ -97,7 +98,7 @@ def load_profile(key: Mapping[str, str]) -> Found:
     try:
         stored = json.loads(path.read_text())
     except FileNotFoundError:
-        return Found(None, "nothing was measured yet")
+        return Found(None, NOTHING)
     except (OSError, ValueError):
         return Found(None, f"{path.name} cannot be read: cut short, or no JSON")
     if not isinstance(stored, dict) or not {"schema", "key", "profile"} <= set(stored):

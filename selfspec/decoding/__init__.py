@@ -14,13 +14,12 @@ from selfspec.decoding.drafts import (
     SkipDraft,
     frequent_tokens,
 )
-from selfspec.decoding.policy import AutoLength, Choice, DraftPolicy, FixedLength
+from selfspec.decoding.policy import Choice, DraftPolicy, FixedLength
 from selfspec.decoding.shorter_list import check_shorter_list, shorter_list_model
 from selfspec.decoding.stream import Response, generate_step, stream_generate
 from selfspec.decoding.trace import Round, Trace
 
 __all__ = [
-    "AutoLength",
     "Choice",
     "DraftPolicy",
     "ExitDraft",

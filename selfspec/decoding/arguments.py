@@ -16,7 +16,7 @@ from mlx_lm.sample_utils import make_sampler
 
 from selfspec.decoding.acceptance import Greedy, Rule, Speculative
 from selfspec.decoding.match import Match
-from selfspec.decoding.policy import AutoLength, DraftPolicy, FixedLength
+from selfspec.decoding.policy import DraftPolicy, FixedLength
 from selfspec.decoding.trace import Trace
 
 
@@ -146,23 +146,19 @@ def make_rule(
     return Match(sampler, logits_processors)
 
 
-def make_policy(draft, num_draft_tokens, costs) -> DraftPolicy:
+def make_policy(draft, num_draft_tokens) -> DraftPolicy:
     """The policy that `draft` and `num_draft_tokens` ask for.
 
     Raises:
-        ValueError: a length that is none, or "auto" without costs.
+        ValueError: a length that is none, or "auto", which needs costs.
     """
     if draft is None:
         return FixedLength(None, 0)
     if num_draft_tokens == "auto":
-        if costs is None:
-            raise ValueError(
-                'num_draft_tokens="auto" needs costs, e.g. costs={"cost_ratio": 0.8, '
-                '"verify_ratio": {2: 1.1, 3: 1.2}}. Way out: measure them, or a number'
-            )
-        try:
-            return AutoLength(draft, **costs)
-        except TypeError as error:
-            raise ValueError(f"costs are not those of AutoLength: {error}") from None
+        raise ValueError(
+            'num_draft_tokens="auto" needs costs, of which selfspec.decoding knows '
+            "nothing. Way out: selfspec.generate_step or "
+            "selfspec.stream_generate, or policy="
+        )
     length = whole("num_draft_tokens", num_draft_tokens, 0, ', or "auto"')
     return FixedLength(draft if length else None, length)

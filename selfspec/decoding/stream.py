@@ -58,7 +58,7 @@ def generate_step(
     stream=generation_stream,
     *,
     draft=None,
-    num_draft_tokens: int | str = NUM_DRAFT_TOKENS,
+    num_draft_tokens: int = NUM_DRAFT_TOKENS,
     max_tokens: int = MAX_TOKENS,
     temperature: float = 0.0,
     top_p: float = 0.0,
@@ -70,7 +70,6 @@ def generate_step(
     greedy_draft: bool = False,
     min_confidence: float = 0.0,
     policy: DraftPolicy | None = None,
-    costs: dict | None = None,
     max_kv_size: int | None = None,
     prompt_cache: list | None = None,
     prefill_step_size: int = PREFILL_STEP_SIZE,
@@ -90,8 +89,7 @@ def generate_step(
         model: any model of mlx-lm; it is the target.
         draft: a SkipDraft, ExitDraft, ModelDraft, LookupDraft, ShortlistDraft or
             FallbackDraft; None decodes plainly.
-        num_draft_tokens: most tokens drafted a round; 0 decodes plainly; "auto"
-            chooses from `costs` and the acceptance seen, and may choose 0.
+        num_draft_tokens: most tokens drafted a round; 0 decodes plainly.
         max_tokens: most tokens emitted; -1 for no limit.
         temperature: 0 is greedy; otherwise rejection sampling keeps the target's
             distribution. top_p, min_p, top_k as in mlx-lm.
@@ -102,7 +100,6 @@ def generate_step(
             one synchronisation a draft step.
         policy: answers for draft and length each round, in the place of `draft` and
             `num_draft_tokens`.
-        costs: for "auto", the arguments of AutoLength (cost_ratio, verify_ratio, ...).
         prompt_cache: updated in place. With a draft it ends holding the text but its
             last token, as after mlx-lm's speculative loop; without one, all of it, as
             may a wrapped window (see `trace.cached_tokens`). A ModelDraft's own entries
@@ -161,7 +158,7 @@ def generate_step(
         temperature, top_p, min_p, top_k, seed, sampler, logits_processors, greedy_draft
     )
     drafts = policy is not None or (draft is not None and num_draft_tokens != 0)
-    policy = policy or make_policy(draft, num_draft_tokens, costs)
+    policy = policy or make_policy(draft, num_draft_tokens)
     entries, draft_entries = _make_caches(model, prompt_cache, max_kv_size)
     caches = Caches(entries, kv_bits, kv_group_size, quantized_kv_start)
     target = Target(
@@ -218,17 +215,22 @@ def stream_generate(
         raise ValueError("max_tokens must not be 0. Way out: -1 for no limit")
     if not isinstance(tokenizer, TokenizerWrapper):
         tokenizer = TokenizerWrapper(tokenizer)
-    if isinstance(prompt, str):
-        bos = tokenizer.bos_token
-        prompt = tokenizer.encode(
-            prompt, add_special_tokens=bos is None or not prompt.startswith(bos)
-        )
-    prompt = mx.array(prompt)
+    prompt = mx.array(encode(tokenizer, prompt))
     trace = Trace() if trace is None else trace
     steps = generate_step(
         prompt, model, stream, max_tokens=max_tokens, trace=trace, **kwargs
     )
     return _responses(steps, model, tokenizer, prompt.size, max_tokens, stream, trace)
+
+
+def encode(tokenizer, prompt: str | mx.array | list[int]) -> mx.array | list[int]:
+    """The token ids of a text, as mlx-lm encodes it; token ids stay as they are."""
+    if not isinstance(prompt, str):
+        return prompt
+    bos = tokenizer.bos_token
+    return tokenizer.encode(
+        prompt, add_special_tokens=bos is None or not prompt.startswith(bos)
+    )
 
 
 def _responses(steps, model, tokenizer, prompt_tokens, max_tokens, stream, trace):

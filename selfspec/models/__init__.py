@@ -18,6 +18,7 @@ _PUBLIC = {
     "find_stack": "selfspec.models.blocks",
     "load": "selfspec.models.loading",
     "render_prompt": "selfspec.models.tokenizer",
+    "source_of": "selfspec.models.loading",
 }
 
 __all__ = sorted(_PUBLIC)

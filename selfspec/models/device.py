@@ -11,6 +11,7 @@ the device here and reads its memory here. Knows nothing of models.
 import platform
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import mlx.core as mx
@@ -50,6 +51,7 @@ def description() -> str:
     return str(info.get("device_name") or info.get("architecture") or kind())
 
 
+@cache
 def _cpu_name() -> str:
     if sys.platform == "darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]

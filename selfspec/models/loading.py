@@ -6,6 +6,7 @@ kernels are far slower; on a GPU they stay as they are stored.
 
     loaded = load("smollm2-135m")
     loaded.model, loaded.tokenizer, loaded.source
+    source_of(loaded.model)                    # the source again, from the model alone
 """
 
 import difflib
@@ -21,10 +22,13 @@ from mlx_lm.utils import get_total_parameters
 from selfspec.models import device, download, embedded, folder, gguf, hub, precision
 from selfspec.models import tokenizer as tokenizers
 from selfspec.models.errors import ModelError
+from selfspec.models.remembered import Remembered
 from selfspec.models.source import ModelSource
 
 EXPANDED = ", expanded to float32"
 FLOAT32_SCALES = ", kept packed with float32 scales"
+
+_sources = Remembered()
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,18 @@ def load(name: str | os.PathLike, *, packed: bool | None = None) -> Loaded:
     if not hub.is_hub_name(name):
         raise _unknown(name)
     return _load_folder(hub.snapshot(name), name, "hub", packed)
+
+
+def source_of(model) -> ModelSource | None:
+    """The source of a model that `load` made; None for any other.
+
+    None too for a copy, and for one that was changed since so that its size is another
+    one: quantised, layers taken out.
+    """
+    source = _sources.get(model)
+    if source is None or _size(model) != (source.num_layers, source.num_bytes):
+        return None
+    return source
 
 
 def _unknown(name: str) -> ModelError:
@@ -127,14 +143,24 @@ def _load_folder(path: Path, name: str, kind: str, packed: bool | None) -> Loade
 
 
 def _source(model, name, kind, revision, sha256, architecture, how) -> ModelSource:
-    return ModelSource(
+    num_layers, num_bytes = _size(model)
+    source = ModelSource(
         name=name,
         kind=kind,
         revision=revision,
         sha256=sha256,
         architecture=architecture,
         quantisation=how,
-        num_layers=len(model.layers),
+        num_layers=num_layers,
         num_parameters=int(get_total_parameters(model)),
-        num_bytes=sum(a.nbytes for _, a in tree_flatten(model.parameters())),
+        num_bytes=num_bytes,
+    )
+    _sources[model] = source
+    return source
+
+
+def _size(model) -> tuple[int, int]:
+    """Layers, and bytes of all weights."""
+    return len(model.layers), sum(
+        array.nbytes for _, array in tree_flatten(model.parameters())
     )

@@ -171,11 +171,90 @@ def test_profiled_acceptance_drafts_from_the_first_round_if_it_weighs_enough():
     assert strong.choose().num_draft_tokens >= 2
 
 
-def test_rounds_that_drafted_nothing_teach_nothing():
+def test_rounds_that_drafted_nothing_teach_nothing_about_tokens_but_are_paid():
     policy = DeclinePolicy("draft", **CHEAP)
-    before = policy.first.mean, policy.account
+    first, account = policy.first.mean, policy.account
     policy.record(Round(drafted=0, accepted=0, rows=1))
-    assert (policy.first.mean, policy.account) == before
+    assert policy.first.mean == first
+    # a verification of one row, of which v(1) = 1 is a plain step; and the budget
+    assert policy.account == pytest.approx(account - 0.02 + 0.01)
+
+
+LOOKUP = dict(cost_ratio=0.0, verify_ratio={1: 1.06, 2: 1.1, 8: 1.7}, overhead_ratio=0)
+
+
+def play_lookup(policy, found: Callable[[int], bool]) -> tuple[float, int]:
+    """(S, empty rounds) of a draft that has nothing to propose at most places.
+
+    Where it finds something it is right.
+    """
+    place, cost, empty = 0, 0.0, 0
+    while place < 4 * TOKENS:
+        wanted = policy.choose().num_draft_tokens
+        drafted = wanted if found(place) else 0
+        if wanted:
+            policy.record(Round(drafted=drafted, accepted=drafted, rows=drafted + 1))
+            empty += drafted == 0
+            cost += round_cost(drafted, **LOOKUP) if drafted else 1.06
+        else:
+            cost += 1
+        place += 1 + drafted
+    return place / cost, empty
+
+
+def test_a_lookup_that_finds_nothing_soon_stops_looking():
+    """Each look costs a pass of one row that nothing was queued ahead of."""
+    s, empty = play_lookup(DeclinePolicy("draft", **LOOKUP), always(False))
+    assert s >= 1 / (1.01 + 2.5 / (4 * TOKENS)) - 1e-9
+    assert empty < 0.25 * 4 * TOKENS
+
+
+def test_a_lookup_that_finds_something_now_and_then_goes_on_looking():
+    s, _ = play_lookup(DeclinePolicy("draft", **LOOKUP), lambda place: place % 24 == 0)
+    assert s > 1.15
+
+
+def test_a_draft_that_stops_short_pays_for_the_step_that_gave_nothing():
+    policy = DeclinePolicy("draft", acceptance_weight=50, acceptance=0.9, **CHEAP)
+    asked = policy.choose().num_draft_tokens
+    assert asked > 2
+    account = policy.account
+    policy.record(Round(drafted=1, accepted=0, rows=2))
+    cost = round_cost(1, **CHEAP) + CHEAP["cost_ratio"]
+    assert policy.account == pytest.approx(account + 1 - cost + policy.budget)
+
+
+def test_a_draft_model_pays_for_the_text_that_it_missed():
+    """Reading 5 % of a step for each missed token eats all that the budget gives."""
+    plain = DeclinePolicy("draft", **DEAR)
+    _, lengths = play(plain, always(False), DEAR, 2000)
+    reading = DeclinePolicy("draft", **DEAR, catch_up_ratio=0.05)
+    _, rarer = play(reading, always(False), DEAR, 2000)
+    late = [place for place, k in lengths.items() if k and place > 500]
+    assert len(late) > 5
+    assert not [place for place, k in rarer.items() if k and place > 500]
+    # but for a draft that pays it is nothing: it misses no text
+    s, _ = play(DeclinePolicy("d", **CHEAP, catch_up_ratio=0.05), always(True), CHEAP)
+    assert s == play(DeclinePolicy("d", **CHEAP), always(True), CHEAP)[0]
+
+
+def test_where_all_is_known_it_picks_the_best_length_of_the_identity():
+    for acceptance in (0.3, 0.6, 0.8, 0.9, 0.97):
+        for costs in (CHEAP, MIDDLING, DEAR):
+            policy = DeclinePolicy(
+                "d", acceptance=acceptance, acceptance_weight=1e9, allowance=99, **costs
+            )
+            best = best_draft_length(acceptance, limit=7, **costs)
+            assert policy.choose().num_draft_tokens == best.num_draft_tokens
+            for k in range(1, 8):
+                closed = (1 - acceptance ** (k + 1)) / (1 - acceptance)
+                assert policy.expected_speedup(k) == pytest.approx(
+                    closed / round_cost(k, **costs)
+                )
+
+
+def test_widths_may_be_strings_as_json_has_them():
+    assert len(DeclinePolicy("d", cost_ratio=0.5, verify_ratio={"3": 1.1}).costs) == 3
 
 
 def test_the_longest_draft_is_what_was_measured():
@@ -194,6 +273,13 @@ def test_the_longest_draft_is_what_was_measured():
         dict(acceptance_weight=0),
         dict(deviations=-1),
         dict(cost_ratio=float("nan")),
+        dict(cost_ratio=-0.1),
+        dict(catch_up_ratio=-0.1),
+        dict(overhead_ratio=-1.6),
+        dict(max_draft_tokens=0),
+        dict(max_draft_tokens=-1),
+        dict(verify_ratio={2: float("inf")}),
+        dict(cost_ratio=0, verify_ratio={2: 0.5}, max_draft_tokens=9),
         dict(verify_ratio=0.0, cost_ratio=-1),
     ],
 )

@@ -17,7 +17,6 @@ from mlx_lm.sample_utils import make_logits_processors
 from running import noisy_copy, run
 
 from selfspec.decoding import (
-    AutoLength,
     Choice,
     ExitDraft,
     FallbackDraft,
@@ -332,34 +331,11 @@ def test_options_of_another_kind_are_refused_by_name(case, options):
             raise ValueError(f"{next(iter(options))} {error}") from None
 
 
-@pytest.mark.parametrize(
-    "costs",
-    [
-        {"cost_ratio": float("nan"), "verify_ratio": {2: 1.1}},
-        {"cost_ratio": 0.5, "verify_ratio": {2: float("inf")}},
-        {"cost_ratio": 0.5, "verify_ratio": 1.0},
-        {"cost_ratio": 0.5, "verify_ratio": {2: 1.1}, "overhead_ratio": -1.6},
-        {"cost_ratio": 0, "verify_ratio": {2: 0.5}, "max_draft_tokens": 9},
-        {"cost_ratio": 0.5, "verify_ratio": {2: 1.1}, "max_draft_tokens": -1},
-        {"cost_ratio": 0.5, "verify_ratio": {2: 1.1}, "memory": 0},
-        {"cost_ratio": 0.5},
-        {"cost_ratio": 0.5, "verify_ratio": {2: 1.1}, "nonsense": 1},
-    ],
-    ids=str,
-)
-def test_costs_that_cannot_be_are_refused(case, costs):
-    options = {"draft": SKIP, "num_draft_tokens": "auto", "costs": costs}
-    with pytest.raises(ValueError, match=r"^[^\n]+$"):
-        generate_step([1, 2], case[0], **options)
-
-
 def test_whole_numbers_of_any_kind_make_drafts():
     layers = np.array([1, 3])
     assert SkipDraft(layers, layers) == SkipDraft({1, 3}, {1, 3})
     assert ExitDraft(np.int64(4)) == ExitDraft(4)
     assert ShortlistDraft(SKIP, mx.array([1, 2])).tokens == (1, 2)
-    policy = AutoLength(SKIP, cost_ratio=0.5, verify_ratio={"2": 1.1})
-    assert policy.max_draft_tokens == 1
 
 
 @pytest.mark.parametrize(

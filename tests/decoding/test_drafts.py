@@ -1,4 +1,4 @@
-"""Lookup, shortlist, fallback and the choice of the draft length."""
+"""Lookup, shortlist, fallback."""
 
 import families
 import mlx.core as mx
@@ -8,12 +8,10 @@ import reference
 from running import run
 
 from selfspec.decoding import (
-    AutoLength,
     ExitDraft,
     FallbackDraft,
     LookupDraft,
     ModelDraft,
-    Round,
     ShortlistDraft,
     SkipDraft,
     frequent_tokens,
@@ -138,101 +136,3 @@ def test_fallback_asks_the_second_only_where_the_first_has_nothing():
         assert r.draft_source == ("LookupDraft" if found else "SkipDraft")
         emitted += 1 + r.accepted
     assert {r.draft_source for r in trace.rounds} == {"LookupDraft", "SkipDraft"}
-
-
-# The length
-
-FLAT = {1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0, 5: 1.0}
-
-
-def test_auto_length_picks_the_best_of_the_identity():
-    """Against the closed form, at the profiled acceptance."""
-    for acceptance in (0.3, 0.6, 0.8, 0.9, 0.97):
-        for cost in (0.4, 0.6, 0.8):
-            policy = AutoLength(
-                None, cost_ratio=cost, verify_ratio=FLAT, acceptance=acceptance
-            )
-            speedups = [1.0] + [
-                (1 - acceptance ** (k + 1)) / (1 - acceptance) / (cost * k + 1)
-                for k in range(1, 5)
-            ]
-            best = speedups.index(max(speedups))
-            assert policy.choose().num_draft_tokens == best
-            for k, expected in enumerate(speedups):
-                assert policy.expected_speedup(k) == pytest.approx(expected)
-
-
-def test_auto_length_interpolates_verify_costs():
-    policy = AutoLength(None, cost_ratio=0, verify_ratio={2: 1.2, 4: 2.0, 6: 2.4})
-    costs = [policy._verify_ratio(m) for m in (1, 2, 3, 4, 5, 6, 12)]
-    assert costs == pytest.approx([1, 1.2, 1.6, 2.0, 2.2, 2.4, 3.6])
-
-
-def test_auto_length_follows_the_acceptance_it_sees():
-    policy = AutoLength(None, cost_ratio=0.6, verify_ratio=FLAT, acceptance=0.95)
-    assert policy.choose().num_draft_tokens > 0
-    for _ in range(60):
-        policy.record(Round(drafted=3, accepted=0, rows=4))
-    assert policy.acceptance < 0.4
-    assert policy.choose().num_draft_tokens == 0
-    for _ in range(60):
-        policy.record(Round(drafted=3, accepted=3, rows=4))
-    assert policy.choose().num_draft_tokens > 0
-
-
-def test_auto_length_probes_at_bounded_cost():
-    policy = AutoLength(
-        None, cost_ratio=0.9, verify_ratio=FLAT, acceptance=0.2, probe_budget=0.02
-    )
-    lengths = []
-    for _ in range(2000):
-        lengths.append(policy.choose().num_draft_tokens)
-        if lengths[-1]:
-            policy.record(Round(drafted=1, accepted=0, rows=2))
-    probes = sum(lengths)
-    assert probes > 10, "it never looks again"
-    assert set(lengths) == {0, 1}
-    assert probes * policy.cost_ratio <= 0.02 * len(lengths) * 1.01
-
-
-def test_auto_declines_rather_than_loses_and_stays_lossless():
-    model = families.build("llama")
-    prompt = families.prompt("llama", 10)
-    text = reference.greedy(model, prompt, 150)
-    dear = {"cost_ratio": 0.95, "verify_ratio": {2: 1.3, 4: 1.8}, "acceptance": 0.5}
-    tokens, trace = run(
-        model,
-        prompt,
-        150,
-        draft=SkipDraft(attention={2}, mlp={3}),
-        num_draft_tokens="auto",
-        costs=dear,
-    )
-    assert tokens == text
-    assert trace.plain_tokens > 140
-    cheap = {"cost_ratio": 0.2, "verify_ratio": FLAT, "acceptance": 0.8}
-    tokens, trace = run(
-        model,
-        prompt,
-        150,
-        draft=SkipDraft(),
-        num_draft_tokens="auto",
-        costs=cheap,
-    )
-    assert tokens == text
-    assert trace.plain_tokens == 0 and trace.tokens_per_round > 3
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"acceptance": 2},
-        {"cost_ratio": -1},
-        {"verify_ratio": {}},
-        {"verify_ratio": {2: 0.0}},
-        {"probe_budget": 0},
-    ],
-)
-def test_auto_length_refuses_costs_that_cannot_be(options):
-    with pytest.raises(ValueError):
-        AutoLength(None, **{"cost_ratio": 0.5, "verify_ratio": FLAT, **options})
