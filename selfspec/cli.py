@@ -122,9 +122,7 @@ def _study(arguments) -> int:
 
     if arguments.preset:
         size = arguments.size or "paper"
-        study.run_preset(
-            arguments.preset, size=size, finished=finished, **options
-        )
+        study.run_preset(arguments.preset, size=size, finished=finished, **options)
     else:
         size = arguments.size or "default"
         finished(study.run_study(arguments.model, size=size, **options))

@@ -1,8 +1,8 @@
 """What the page of the rule that declines says in words and tables. Needs no MLX.
 
-    compared = auto_summary.compare(draft_summary.summarise(run.rows), fixed)
-    say(sentence_on_promise(compared))
-    show_table(readable(compared), run_id=run.run_id)
+compared = auto_summary.compare(draft_summary.summarise(run.rows), fixed)
+say(sentence_on_promise(compared))
+show_table(readable(compared), run_id=run.run_id)
 """
 
 import pandas as pd
@@ -68,9 +68,7 @@ def sentence_on_promise(compared: pd.DataFrame) -> str:
         for line in compared.to_dict("records")
     ]
     shortest = int(compared["tokens"].min())
-    return "\n".join(
-        [*parts, f"Every text of this run has {shortest} tokens or more."]
-    )
+    return "\n".join([*parts, f"Every text of this run has {shortest} tokens or more."])
 
 
 def sentence_on_declining(compared: pd.DataFrame) -> str:

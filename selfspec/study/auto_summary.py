@@ -29,9 +29,7 @@ def promise(low: float, high: float) -> str:
     return BROKEN if high < BOUND else OPEN
 
 
-def fixed_settings(
-    records: Sequence[Record], machine: str, model: str
-) -> pd.DataFrame:
+def fixed_settings(records: Sequence[Record], machine: str, model: str) -> pd.DataFrame:
     """Every fixed length that other experiments timed on this machine with this model.
 
     Columns: draft (labelled as a run of drafts labels it), num_draft_tokens, speedup,

@@ -84,7 +84,10 @@ def time_pairs(
     left = [pair for pair in pairs if pair.key not in done]
     warm = None
     with tqdm(
-        total=len(pairs), initial=len(pairs) - len(left), desc=run.experiment, unit="pair"
+        total=len(pairs),
+        initial=len(pairs) - len(left),
+        desc=run.experiment,
+        unit="pair",
     ) as bar:
         for pair in left:
             if pair.configuration != warm:

@@ -24,10 +24,10 @@ from selfspec.decoding import lossless
 from selfspec.models import device
 from selfspec.study import arms, bench, draft_rows, provenance, sweep_checks
 from selfspec.study.bench import BASELINE, WARM_UP_TOKENS, Sweep
-from selfspec.study.known_costs import DraftCosts, timed_costs
 from selfspec.study.draft_grid import Case, DraftGrid
 from selfspec.study.draft_rows import HeldOut
 from selfspec.study.errors import StudyError
+from selfspec.study.known_costs import DraftCosts, timed_costs
 from selfspec.study.paired import Block, Decoded
 from selfspec.study.prompt_set import Prompt, load_prompts
 from selfspec.study.results import RESULTS, Run, read_provenance

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from selfspec.costs.profile import DRAFTED
-from selfspec.study.known_costs import DraftCosts
 from selfspec.study.draft_grid import Case
+from selfspec.study.known_costs import DraftCosts
 from selfspec.study.paired import Block
 from selfspec.study.row_table import read_rounds, write_rounds
 from selfspec.study.sweep_rows import number, timed

@@ -70,9 +70,7 @@ def write(root: Path) -> Written:
         "naive-sweep-runs.md": fragments.runs_table(sweeps, pages),
         "machine-runs.md": draft_fragments.machine_runs(records, pages),
         "auto-runs.md": draft_fragments.auto_runs(records, pages),
-        "values.json": _json(
-            values.values(records, post) | engine_values.values(root)
-        ),
+        "values.json": _json(values.values(records, post) | engine_values.values(root)),
         **_plane(records, post),
     }
     for page, record in pages.items():

@@ -31,7 +31,8 @@ def shown(records: Sequence[Record]) -> list[Record]:
     if not chosen:
         return []
     machine = max(chosen, key=lambda record: record.rank).machine
-    return [record for record in chosen if record.machine == machine]
+    same = [record for record in chosen if record.machine == machine]
+    return sorted(same, key=lambda record: FIXED_LENGTH.index(record.experiment))
 
 
 def points(records: Sequence[Record]) -> pd.DataFrame:

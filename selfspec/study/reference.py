@@ -4,9 +4,11 @@ They come from results/reference/*.csv, each row with its source. What a row imp
 computed here by the identity; which configuration gave which figure is inferred where
 the row says so.
 
-    post = reference.post(root)          # the June 2026 post's four figures
+    post = reference.post(root)          # the June 2026 post's figures
+    curves = reference.apple_curves(root)     # v(m) as others published it
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +17,34 @@ from selfspec.costs.identity import round_remainder, weight_share_cost
 from selfspec.study.errors import StudyError
 
 FOLDER = Path("results") / "reference"
+
+@dataclass(frozen=True)
+class Curve:
+    """What passes over several rows cost on an Apple chip, as somebody published it.
+
+    Attributes:
+        source: key of book/references.bib.
+        chip: "M4 Pro", or "not stated".
+        what: the model, or the shape of the one matrix that was timed.
+        whole_model: False for one matrix.
+        verify_ratio: v by rows; only what the source gives.
+    """
+
+    source: str
+    chip: str
+    what: str
+    whole_model: bool
+    quantisation: str
+    verify_ratio: dict[int, float]
+
+    @property
+    def name(self) -> str:
+        return f"{self.chip}, {self.what}"
+
+    @property
+    def widest(self) -> int:
+        """Rows up to which the source goes; beyond, nothing is said."""
+        return max(self.verify_ratio)
 
 
 def find_root(start: Path | None = None) -> Path:
@@ -66,3 +96,30 @@ def post(root: Path) -> pd.DataFrame:
     table["accepted"] = table["acceptance_rate"] * table["num_draft_tokens"]
     table["round_remainder"] = table.apply(remainder, axis=1)
     return table
+
+
+def apple_curves(root: Path) -> list[Curve]:
+    """The published curves of Apple chips, in the order of the file.
+
+    Raises:
+        StudyError: a row that is not whole.
+    """
+    path = root / FOLDER / "apple-verify-ratios.csv"
+    table = pd.read_csv(path, keep_default_na=False)
+    keys = ["source", "chip", "what", "whole_model", "quantisation"]
+    odd = set(table["whole_model"]) - {"yes", "no"}
+    if odd or (pd.to_numeric(table["ratio"], errors="coerce").fillna(0) <= 0).any():
+        raise StudyError(
+            f"{FOLDER / path.name}: whole_model must be yes or no and every ratio "
+            "positive. Way out: restore the file with git"
+        )
+    return [
+        Curve(
+            **dict(zip(keys, key, strict=True)) | {"whole_model": key[3] == "yes"},
+            verify_ratio={
+                int(m): float(v)
+                for m, v in zip(part["rows"], part["ratio"], strict=True)
+            },
+        )
+        for key, part in table.groupby(keys, sort=False)
+    ]

@@ -33,9 +33,7 @@ def typed(rows: pd.DataFrame) -> pd.DataFrame:
     Raises:
         ValueError: text where a number belongs.
     """
-    numbers = [
-        name for name in rows.columns if name not in TEXT | {"num_draft_tokens"}
-    ]
+    numbers = [name for name in rows.columns if name not in TEXT | {"num_draft_tokens"}]
     rows = rows.assign(**{name: pd.to_numeric(rows[name]) for name in numbers})
     if "num_draft_tokens" not in rows:
         return rows
