@@ -92,6 +92,7 @@ def one_cache(
     """
     trace = decoding.Trace()
     rounds: list[tuple[int, int]] = []
+    plain: list[bool] = []
     chosen = {"num_draft_tokens": num_draft_tokens} if policy is None else {}
     emitted = _speculate(
         lambda: _noting_rounds(
@@ -106,28 +107,32 @@ def one_cache(
             ),
             trace,
             rounds,
+            plain,
         ),
         eos,
     )
-    return emitted.decoded(tuple(rounds))
+    return emitted.decoded(tuple(rounds), tuple(plain))
 
 
-def _noting_rounds(steps: Iterator, trace, rounds: list) -> Iterator:
+def _noting_rounds(steps: Iterator, trace, rounds: list, plain: list) -> Iterator:
     """Pass the tokens on and note (drafted, accepted) of every round as it comes.
 
     A step of plain decoding, which a policy may choose and which is all that is left
-    past a full sliding window, is a round without a draft.
+    past a full sliding window, is noted as (0, 0) and as plain; a round in which a
+    lookup found nothing is (0, 0) too, but no plain step.
     """
-    plain, drafted = 0, 0
+    steps_taken, drafted = 0, 0
     with closing(steps):
         for step in steps:
-            if trace.plain_tokens > plain:
-                plain = trace.plain_tokens
+            if trace.plain_tokens > steps_taken:
+                steps_taken = trace.plain_tokens
                 rounds.append((0, 0))
+                plain.append(True)
             elif len(trace.rounds) > drafted:
                 latest = trace.rounds[drafted]
                 drafted += 1
                 rounds.append((latest.drafted, latest.accepted))
+                plain.append(False)
             yield step
 
 
@@ -141,7 +146,9 @@ class _Emitted:
     start: float
     peak_bytes: int = 0
 
-    def decoded(self, rounds: tuple[tuple[int, int], ...]) -> Decoded:
+    def decoded(
+        self, rounds: tuple[tuple[int, int], ...], plain: tuple[bool, ...] = ()
+    ) -> Decoded:
         """The first token comes with the whole first round, so decoding is timed from
         the end of that round, over the tokens after it."""
         flags = self.from_draft
@@ -153,6 +160,7 @@ class _Emitted:
             decode_tokens=len(self.tokens) - first_round,
             peak_bytes=self.peak_bytes,
             rounds=rounds,
+            plain=plain,
         )
 
 

@@ -75,12 +75,12 @@ def sentence_on_declining(compared: pd.DataFrame) -> str:
     """Where the rule drafted and where it left it."""
     left = compared[compared["plain_share"] > 0.5]
     if left.empty:
-        return "With every draft, more than half of the tokens came from rounds that drafted."
+        return "With every draft, more than half of the tokens came from rounds."
     names = ", ".join(left["draft"])
     return (
         f"It left most of the text to plain decoding with {names}: "
         f"{left['plain_share'].min():.0%} to {left['plain_share'].max():.0%} of the "
-        "tokens came without a draft."
+        "tokens are plain steps that the rule chose."
     )
 
 

@@ -229,6 +229,7 @@ class _Bench:
         return HeldOut(
             rounds=tuple(d.rounds for d in decoded),
             tokens=sum(len(d.tokens) for d in decoded),
+            plain=sum(sum(d.plain) for d in decoded),
         )
 
     # Pairs

@@ -35,10 +35,12 @@ class HeldOut:
     Attributes:
         rounds: (drafted, accepted) of every round, by prompt.
         tokens: emitted in them.
+        plain: how many of the rounds were plain steps that a rule chose.
     """
 
     rounds: tuple[tuple[tuple[int, int], ...], ...]
     tokens: int
+    plain: int = 0
 
     @property
     def every_round(self) -> tuple[tuple[int, int], ...]:
@@ -63,11 +65,13 @@ class HeldOut:
         return {
             "rounds": [write_rounds(rounds) for rounds in self.rounds],
             "tokens": self.tokens,
+            "plain": self.plain,
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "HeldOut":
-        return cls(tuple(map(read_rounds, values["rounds"])), values["tokens"])
+        rounds = tuple(map(read_rounds, values["rounds"]))
+        return cls(rounds, values["tokens"], values["plain"])
 
 
 def measured(
@@ -81,25 +85,26 @@ def measured(
     """
     variant = block.decoded[case.name]
     length = DRAFTED if case.is_auto else case.num_draft_tokens
-    rows = length + 1
-    timed_rounds = variant.rounds[1:]  # the first is timed with the prompt
-    declines = {"declines": case.is_auto}
+    # the first round is timed with the prompt
+    rounds, plain = variant.rounds[1:], sum(variant.plain[1:])
     return {
         "draft": case.label,
         "num_draft_tokens": case.num_draft_tokens,
         **timed(block, case.name),
-        "plain_tokens": sum(drafted == 0 for drafted, _ in variant.rounds),
+        "plain_tokens": sum(variant.plain),
         "cost_ratio": number(known.cost_ratio(context, length)),
         # a rule verifies another number of rows every round
         "verify_ratio": ""
         if case.is_auto
-        else number(known.verify_ratio(rows, context)),
+        else number(known.verify_ratio(length + 1, context)),
         "overhead_ratio": number(known.overhead_ratio(context)),
         "predicted_speedup": number(
-            known.speedup(timed_rounds, variant.decode_tokens, context, **declines)
+            known.speedup(rounds, variant.decode_tokens, context, plain)
         ),
         "held_out_acceptance_rate": number(held_out.acceptance_rate),
         "predicted_held_out": number(
-            known.speedup(held_out.every_round, held_out.tokens, context, **declines)
+            known.speedup(
+                held_out.every_round, held_out.tokens, context, held_out.plain
+            )
         ),
     }

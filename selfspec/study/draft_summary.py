@@ -17,7 +17,7 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
     Columns: draft, num_draft_tokens, those of `sweep_summary.summarise_pairs`,
     predicted_held_out, held_out_acceptance_rate, cost_ratio, verify_ratio (NaN for
     "auto"), overhead_ratio, tokens (the shortest text's) and plain_share (of all
-    tokens, those that came without a draft).
+    tokens, those of plain steps that a rule chose).
     """
     lines = []
     for key, group in rows.groupby(CONFIGURATION, sort=False):

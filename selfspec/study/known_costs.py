@@ -80,8 +80,7 @@ class DraftCosts:
         rounds: Iterable[tuple[int, int]],
         tokens: int,
         context: int,
-        *,
-        declines: bool = False,
+        plain: int = 0,
     ) -> float:
         """S: tokens emitted over what their rounds cost; NaN without rounds.
 
@@ -89,12 +88,13 @@ class DraftCosts:
             rounds: (drafted, accepted) of each.
             tokens: emitted in them, a last round cut short counting what it emitted.
             context: mean number of tokens in the cache.
-            declines: whether rounds without a draft are plain steps that a rule chose,
-                at a cost of 1, and not passes for which a lookup found nothing.
+            plain: how many of the rounds without a draft are plain steps that a rule
+                chose, at a cost of 1; in the others a lookup found nothing.
         """
-        cost = sum(
-            count * (1.0 if declines and not d else self.round_cost(d, context))
-            for d, count in Counter(d for d, _ in rounds).items()
+        counts = Counter(d for d, _ in rounds)
+        counts[0] -= plain
+        cost = plain + sum(
+            count * self.round_cost(d, context) for d, count in counts.items()
         )
         return tokens / cost if cost else float("nan")
 

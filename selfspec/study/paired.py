@@ -22,7 +22,9 @@ class Decoded:
         decode_seconds: first token, or end of the first round, to the last token.
         decode_tokens: tokens emitted within decode_seconds.
         peak_bytes: highest memory in use, weights included.
-        rounds: (drafted, accepted) of every round; empty for the baseline.
+        rounds: (drafted, accepted) of every round and, as (0, 0), of every plain step;
+            empty for the baseline.
+        plain: for each of them whether it was a plain step, where any was.
     """
 
     tokens: tuple[int, ...]
@@ -31,6 +33,7 @@ class Decoded:
     decode_tokens: int
     peak_bytes: int
     rounds: tuple[tuple[int, int], ...] = field(default=())
+    plain: tuple[bool, ...] = field(default=())
 
     @property
     def seconds_per_token(self) -> float:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mlx_lm.generate import generate_step
 
 import selfspec
-from selfspec.decoding import SkipDraft, shorter_list_model
+from selfspec.decoding import Choice, LookupDraft, SkipDraft, shorter_list_model
 from selfspec.study import arms
 from tests.tiny import save_tiny_model
 
@@ -52,6 +52,38 @@ def test_the_one_cache_arm_is_lossless_and_its_rounds_add_up(model, length):
     assert accepted + len(out.rounds) == 40
     assert 0 < accepted < sum(d for d, _ in out.rounds)
     assert out.decode_tokens == 40 - (out.rounds[0][1] + 1)
+
+
+class Script:
+    """A policy that answers what is written down, in order, and then plainly."""
+
+    def __init__(self, draft, lengths):
+        self.draft, self.lengths = draft, iter(lengths)
+
+    def choose(self):
+        return Choice(self.draft, next(self.lengths, 0))
+
+    def record(self, finished):
+        pass
+
+
+def test_plain_steps_that_a_policy_chose_are_noted_in_their_place(model):
+    """A step that is queued already comes before the round that was chosen after it."""
+    skip = SkipDraft.middle(6, 0.3)
+    policy = Script(skip, [0, 0, 3, 0, 2])
+    out = arms.one_cache(model, skip, PROMPT, policy=policy, num_tokens=20)
+    assert list(out.tokens) == plain_text(model, 20)
+    assert [d for d, _ in out.rounds[:7]] == [0, 0, 0, 3, 0, 0, 2]
+    assert out.plain == tuple(d == 0 for d, _ in out.rounds)
+    assert sum(1 + a for _, a in out.rounds) == 20
+    assert out.decode_tokens == 19  # the first step is timed with the prompt
+
+
+def test_a_lookup_that_finds_nothing_is_a_round_and_no_plain_step(model):
+    nothing = LookupDraft(max_ngram=9, min_ngram=9)
+    out = arms.one_cache(model, nothing, PROMPT, num_draft_tokens=3, num_tokens=12)
+    assert (0, 0) in out.rounds and not any(out.plain)
+    assert len(out.plain) == len(out.rounds)
 
 
 def test_both_arms_stop_at_the_same_eos(model):

@@ -67,9 +67,11 @@ def test_equal_rounds_give_the_identity():
 
 def test_a_step_that_a_rule_left_plain_costs_one_and_an_empty_round_a_pass():
     known = DraftCosts(profile(), LookupDraft())
-    assert known.speedup([(0, 0)] * 8, 8, 300, declines=True) == 1
+    assert known.speedup([(0, 0)] * 8, 8, 300, plain=8) == 1
     empty = known.verify_ratio(1, 300) + known.overhead_ratio(300)
     assert known.speedup([(0, 0)] * 8, 8, 300) == pytest.approx(1 / empty)
+    mixed = known.speedup([(0, 0)] * 8, 8, 300, plain=6)
+    assert mixed == pytest.approx(8 / (6 + 2 * empty))
     assert math.isnan(known.speedup([], 0, 300))
 
 
