@@ -169,9 +169,9 @@ class Caches:
                 full.offset = ring.offset
             self.entries[index] = full
 
-    def roll_back(self, length: int) -> None:
-        """Forget every token after the first `length`."""
-        for entry in self.entries:
+    def roll_back(self, length: int, first_layer: int = 0) -> None:
+        """Forget every token after the first `length`, from layer `first_layer` on."""
+        for entry in self.entries[first_layer:]:
             extra = entry.offset - length
             if extra > 0:
                 entry.trim(extra)

@@ -50,6 +50,11 @@ class Proposal:
     probs: mx.array | None = None  # (D, V): q, where the tokens were sampled
 
 
+def rows_to_verify(tokens: list[int], drafted: mx.array) -> mx.array:
+    """What a verification reads, (D + 1,): the last token and the drafted ones."""
+    return mx.concatenate([mx.array(tokens[-1:], mx.uint32), drafted])
+
+
 class Drafter:
     """A draft bound to a target. This one proposes nothing."""
 
@@ -68,8 +73,7 @@ class Drafter:
     def verify(self, tokens: list[int], drafted: mx.array) -> mx.array:
         """The target's logits after the last token and after each drafted one."""
         self.target.caches.roll_back(self.target.length(tokens))
-        last = mx.array(tokens[-1:], mx.uint32)
-        return self.target.logits(mx.concatenate([last, drafted]))
+        return self.target.logits(rows_to_verify(tokens, drafted))
 
     def settle(self, length: int) -> None:
         """Forget what was read after the first `length` tokens of the text."""
@@ -81,11 +85,18 @@ class Drafter:
         """Tokens that may still be drafted before a cache of its own wraps."""
         return UNLIMITED
 
+    def copied_bytes(self) -> int:
+        """Weights copied for this draft alone; all others are the model's own."""
+        return 0
+
 
 class StepDrafter(Drafter):
     """Drafts one token a pass of some model."""
 
     shortlist = None
+
+    def copied_bytes(self):
+        return self.shortlist.nbytes if self.shortlist else 0
 
     def start(self, tokens: list[int]) -> mx.array:
         """Make ready for a round; returns the ids that the first pass reads."""

@@ -23,8 +23,6 @@ class FallbackDrafter(Drafter):
         proposal = self.first.propose(tokens, limit, rule, min_confidence)
         if len(proposal.tokens):
             return proposal
-        # A first that stopped short of its first token has run ahead on the cache.
-        self.target.caches.roll_back(self.target.length(tokens))
         return self.second.propose(tokens, limit, rule, min_confidence)
 
     def settle(self, length):
@@ -37,3 +35,6 @@ class FallbackDrafter(Drafter):
 
     def room(self):
         return min(self.first.room(), self.second.room())
+
+    def copied_bytes(self):
+        return self.first.copied_bytes() + self.second.copied_bytes()

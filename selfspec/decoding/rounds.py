@@ -265,6 +265,8 @@ class Decoder:
                 drafter.finish(self.tokens)
         self.trace.cached_tokens = caches.length
         self.trace.peak_memory = mx.get_peak_memory()
+        copied = (drafter.copied_bytes() for drafter in self.drafters.values())
+        self.trace.shortlist_bytes = sum(copied)
 
 
 def _read_back(drafted: mx.array, verdict: Verdict) -> list[int]:

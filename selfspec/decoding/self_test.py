@@ -144,8 +144,7 @@ def _from_the_middle(model, stack, depth, tokens):
     length = tokens.shape[1] - KEPT
     before = model(tokens[:, :length], cache=caches.entries)
     prefix = Prefix(stack, depth)
-    prefix.start(caches)
     for row in range(length, length + KEPT - 1):
-        prefix.step(tokens[0, row : row + 1])
+        prefix.read(tokens[0, row : row + 1], caches)
     after = prefix.verify(tokens[0, length:], caches, length)
     return mx.concatenate([before, after[None]], axis=1)

@@ -2,14 +2,13 @@
 
 No second cache and no prefill: attention blocks that run read the keys and values the
 full model left, and write theirs after them until verification writes over. The list of
-layers keeps its length, so whatever a model remembers by position stays right.
+layers keeps its length, so whatever a model remembers by position stays right. Leaving
+early (LayerSkip) is leaving out every block beyond the exit.
 
     drafter = SkipDrafter(SkipDraft(attention={3}, mlp={3, 4}), target)
 """
 
-import mlx.core as mx
-
-from selfspec.decoding.drafting import StepDrafter, Target
+from selfspec.decoding.drafting import StepDrafter, Target, rows_to_verify
 from selfspec.decoding.drafts import ExitDraft, SkipDraft
 from selfspec.decoding.prefix import Prefix
 from selfspec.models.blocks import Stack
@@ -38,13 +37,13 @@ def skipping_layers(stack: Stack, draft: SkipDraft) -> list:
 
 
 class SkipDrafter(StepDrafter):
-    """Runs the target without some blocks."""
+    """Runs the target without some blocks; may keep what it computes before them."""
 
     name = "SkipDraft"
 
     def __init__(self, draft: SkipDraft, target: Target):
         super().__init__(target)
-        self.draft = draft
+        self.skipped = draft.attention
         layers = skipping_layers(target.stack, draft)
         depth = min(draft.attention | draft.mlp, default=target.stack.num_layers)
         self.prefix = None
@@ -56,9 +55,11 @@ class SkipDrafter(StepDrafter):
 
     def start(self, tokens):
         caches = self.target.caches
+        # Another draft may have run ahead in this very round, and proposed nothing.
+        caches.roll_back(self.target.length(tokens))
         if self.prefix:
-            self.prefix.start(caches)
-        self.entries = caches.stand_ins(self.draft.attention)
+            self.prefix.rows.clear()
+        self.entries = caches.stand_ins(self.skipped)
         return super().start(tokens)
 
     def step(self, ids):
@@ -67,39 +68,21 @@ class SkipDrafter(StepDrafter):
     def verify(self, tokens, drafted):
         if self.prefix is None:
             return super().verify(tokens, drafted)
-        caches, length = self.target.caches, self.target.length(tokens)
-        for entry in caches.entries[self.prefix.depth :]:
-            entry.trim(entry.offset - length)
-        ids = mx.concatenate([mx.array(tokens[-1:], mx.uint32), drafted])
-        return self.prefix.verify(ids, caches, length)
+        rows, length = rows_to_verify(tokens, drafted), self.target.length(tokens)
+        return self.prefix.verify(rows, self.target.caches, length)
 
 
-class ExitDrafter(StepDrafter):
+class ExitDrafter(SkipDrafter):
     """Runs the first layers and the head; verification goes on from there."""
 
     name = "ExitDraft"
 
     def __init__(self, draft: ExitDraft, target: Target):
-        super().__init__(target)
-        if draft.exit_layer >= target.stack.num_layers:
+        num_layers = target.stack.num_layers
+        if draft.exit_layer >= num_layers:
             raise ValueError(
-                f"exit_layer must be from 1 to {target.stack.num_layers - 1} for "
-                f"{target.stack.num_layers} layers, got {draft.exit_layer}"
+                f"exit_layer must be from 1 to {num_layers - 1} for "
+                f"{num_layers} layers, got {draft.exit_layer}"
             )
-        self.reuse = draft.reuse
-        self.prefix = Prefix(target.stack, draft.exit_layer)
-        self.model = self.prefix.early_model
-
-    def start(self, tokens):
-        self.prefix.start(self.target.caches)
-        return super().start(tokens)
-
-    def step(self, ids):
-        return self.model(ids[None], cache=self.prefix.entries)[:, -1]
-
-    def verify(self, tokens, drafted):
-        if not self.reuse:
-            return super().verify(tokens, drafted)
-        caches, length = self.target.caches, self.target.length(tokens)
-        ids = mx.concatenate([mx.array(tokens[-1:], mx.uint32), drafted])
-        return self.prefix.verify(ids, caches, length)
+        beyond = range(draft.exit_layer, num_layers)
+        super().__init__(SkipDraft(beyond, beyond, reuse_prefix=draft.reuse), target)

@@ -47,6 +47,8 @@ class Trace:
             is not in it yet.
         draft_stopped: why drafting ended for good (a wrapped window), or "".
         peak_memory: bytes, of the process, since the caller last reset it.
+        shortlist_bytes: how much of it are the head's rows that shortlists copied, one
+            copy a draft; no other draft copies weights.
     """
 
     rounds: list[Round] = field(default_factory=list)
@@ -58,6 +60,7 @@ class Trace:
     seconds_plain: float = 0.0
     draft_stopped: str = ""
     peak_memory: int = 0
+    shortlist_bytes: int = 0
 
     @property
     def drafted(self) -> int:

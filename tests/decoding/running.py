@@ -1,6 +1,8 @@
-"""What the decoding tests share: run the engine, make drafts that are half right.
+"""What the decoding tests share: run the engine, every kind of draft, a tokenizer.
 
 tokens, trace = run(model, prompt, 200, draft=SkipDraft({1}))
+for name, draft in drafts_of(model).items(): ...
+stream_generate(model, Tokenizer(7, 9), prompt)      # 7 and 9 end the text
 """
 
 import selfspec  # noqa: F401  (loads the BLAS before mlx)
@@ -10,8 +12,39 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from selfspec.decoding import Trace, generate_step
+from selfspec.decoding import (
+    ExitDraft,
+    FallbackDraft,
+    LookupDraft,
+    ModelDraft,
+    ShortlistDraft,
+    SkipDraft,
+    Trace,
+    generate_step,
+)
+
+SKIP = SkipDraft(attention={0, 2}, mlp={2, 4})
+ON_THE_TARGETS_CACHE = {
+    "skip": SKIP,
+    "skip, prefix kept": SkipDraft(attention={3}, mlp={2, 3}, reuse_prefix=True),
+    "exit": ExitDraft(4),
+    "exit, nothing kept": ExitDraft(4, reuse=False),
+}
+DRAFTS = (*ON_THE_TARGETS_CACHE, "two models", "lookup", "shortlist", "fallback")
+
+
+def drafts_of(model):
+    """Every kind of draft by its name, for a model of the families."""
+    few = ShortlistDraft(SKIP, range(50))
+    others = (
+        ModelDraft(noisy_copy(model)),
+        LookupDraft(),
+        ShortlistDraft(ExitDraft(4), range(60)),
+        FallbackDraft(LookupDraft(), few),
+    )
+    return dict(zip(DRAFTS, (*ON_THE_TARGETS_CACHE.values(), *others), strict=True))
 
 
 def run(model, prompt, max_tokens, **options):
@@ -63,3 +96,41 @@ def replay(model, tokens, entries=None):
     for token in tokens:
         mx.eval(model(mx.array([[token]]), cache=entries))
     return entries
+
+
+class Detokenizer:
+    """A token is written as its number and a comma."""
+
+    def reset(self):
+        self.last_segment = ""
+
+    def add_token(self, token):
+        self.last_segment = f"{token},"
+
+    def finalize(self):
+        self.last_segment = ""
+
+
+class Tokenizer(TokenizerWrapper):
+    """The little of mlx-lm's wrapper that `stream_generate` uses."""
+
+    def __init__(self, *eos):
+        for name, value in (
+            ("eos_token_ids", set(eos)),
+            ("bos_token", None),
+            ("detokenizer", Detokenizer()),
+        ):
+            object.__setattr__(self, name, value)
+        self.detokenizer.reset()
+
+    # the parent's are properties of a real tokenizer
+    eos_token_ids = bos_token = detokenizer = None
+
+    def __getattribute__(self, name):
+        return object.__getattribute__(self, name)
+
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, value)
+
+    def encode(self, text, add_special_tokens=True):
+        return [int(t) for t in text.split(",")]
