@@ -1,7 +1,8 @@
 """Several prompts at once: every row as if it were alone.
 
 Elsewhere rows that accepted fewer tokens kept the rejected ones' keys and values, and
-their rotations came from another row's offset.
+their rotations came from another row's offset (mlx-vlm 1155); prompts of different
+lengths did not fit together (mlx-lm 735 and 983).
 """
 
 import families
@@ -65,8 +66,10 @@ def test_long_rows_grow_past_the_cache_step():
 
 
 def test_windows_and_empty_prompts_are_refused():
-    with pytest.raises(UnsupportedModelError, match="one prompt at a time"):
-        generate_batch([[1]], families.build("gpt_oss"), draft=DRAFT)
+    """Shared keys and values too: mlx-lm 1384 crashed on them, 1699 wrote garbage."""
+    for family in ("gpt_oss", "gemma4_text"):
+        with pytest.raises(UnsupportedModelError, match="one prompt at a time"):
+            generate_batch([[1]], families.build(family), draft=DRAFT)
     for family in NOT_IN_BATCHES:
         with pytest.raises(UnsupportedModelError, match="rows of different lengths"):
             generate_batch([[1]], families.build(family), draft=SkipDraft())

@@ -60,6 +60,8 @@ def plainly(case, **options):
 
 @pytest.mark.parametrize("draft", [None, *DRAFTS], ids=str)
 def test_penalties_see_the_same_history_in_draft_and_verify(case, draft):
+    """mlx-lm 1175, vmlx-swift 357: stale history, or the drafted tokens in it twice."""
+
     def processors():
         return make_logits_processors(
             repetition_penalty=1.3, presence_penalty=0.5, logit_bias={3: 2.0}
@@ -94,7 +96,7 @@ def test_state_in_a_closure_is_kept_apart_too(case, draft):
 
 
 def test_full_draft_is_always_accepted_under_a_penalty(case):
-    """A draft judged with another penalty than it drafted with accepts about 65 %."""
+    """llama.cpp PR 3565: judged with another penalty than it drafted with, 65 %."""
     tokens, trace = run(
         *case,
         LENGTH,

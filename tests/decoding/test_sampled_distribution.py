@@ -132,7 +132,10 @@ def test_accept_rule_over_200_000_draws(kind):
 
 
 def test_the_test_would_see_a_greedy_draft_judged_as_a_sampled_one():
-    """A known bug elsewhere: the argmax is proposed, but p/q is tested with q < 1."""
+    """transformers 28166, 30608, 32867: the argmax is drafted, p/q is tested with q < 1.
+
+    So is a q of another temperature than the draft's (dflash 74, DeepSpec 31).
+    """
     rng = np.random.default_rng(11)
     V, N = 6, 100_000
     p, q = some_probs(rng, V), some_probs(rng, V)
@@ -260,7 +263,7 @@ def test_a_seed_makes_the_text_reproducible_and_seeds_differ():
 
 
 def test_full_draft_accepts_nearly_all_under_sampling():
-    """Sample-and-match would keep sum of p squared; min(1, p/q) keeps everything."""
+    """omlx 3370: matching two samples keeps the sum of p squared, at times nothing."""
     model = families.build("llama")
     _, trace = run(model, [3], 150, draft=SkipDraft(), temperature=1.5, seed=0)
     assert trace.acceptance_rate > 0.99

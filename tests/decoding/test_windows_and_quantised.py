@@ -3,6 +3,8 @@
 mlx-lm's own speculative loop goes silently wrong once a ring has wrapped.
 """
 
+import functools
+
 import families
 import mlx.core as mx
 import pytest
@@ -14,9 +16,16 @@ from mlx_lm.models.cache import (
     RotatingKVCache,
     make_prompt_cache,
 )
-from running import assert_same_cache, cache_arrays, noisy_copy, replay, run
+from running import (
+    assert_same_cache,
+    cache_arrays,
+    drafts_of,
+    noisy_copy,
+    replay,
+    run,
+)
 
-from selfspec.decoding import ExitDraft, ModelDraft, SkipDraft
+from selfspec.decoding import ExitDraft, LookupDraft, ModelDraft, SkipDraft
 from selfspec.decoding.caches import Caches, WindowCache
 
 DRAFTS = [SkipDraft(attention={0, 3}, mlp={4}), ExitDraft(4)]
@@ -30,14 +39,26 @@ def sliding():
     return model, prompt, reference.greedy(model, prompt, 3 * WINDOW)
 
 
-@pytest.mark.parametrize("draft", DRAFTS, ids=str)
+@functools.cache
+def crossing(length):
+    """Model, prompt and a text that crosses the window and then once more."""
+    model = families.build("llama_sliding")
+    prompt = families.prompt("llama_sliding", length)
+    return model, prompt, reference.greedy(model, prompt, 2 * WINDOW + 8)
+
+
+@pytest.mark.parametrize("draft", [*DRAFTS, LookupDraft(), "two models"], ids=str)
 @pytest.mark.parametrize("window_cache", ["ring", "full"])
 @pytest.mark.parametrize("length", range(1, WINDOW + 4, 3))
 def test_window_crossed_at_every_place_of_a_round(draft, window_cache, length):
-    """The window is crossed at each offset in a round, and then once more."""
-    model = families.build("llama_sliding")
-    prompt = families.prompt("llama_sliding", length)
-    text = reference.greedy(model, prompt, 2 * WINDOW + 8)
+    """The window is crossed at each offset in a round, and then once more.
+
+    mlx-lm 1423 and mlx-swift-lm 424: a full ring cannot be rolled back, and was not;
+    mlx-lm 1914, transformers 48280: passes of several rows over a ring.
+    """
+    model, prompt, text = crossing(length)
+    if draft == "two models":  # whose draft has windows too
+        draft = ModelDraft(noisy_copy(model))
     for k in (2, 5):
         tokens, trace = run(
             model,
@@ -91,6 +112,46 @@ def test_full_window_cache_equals_a_replay_past_the_window(sliding):
     assert tokens + more == text[:48]
 
 
+def test_a_half_full_ring_is_widened_in_the_order_of_its_tokens():
+    """mlx-vlm 1715: a reused prefix was cut out of the ring's buffer as it lay there."""
+    model = families.build("llama_sliding")
+    prompt = families.prompt("llama_sliding", 9)
+    text = reference.greedy(model, prompt, 30)
+    read, spoken = make_prompt_cache(model), make_prompt_cache(model)
+    run(model, prompt[:6], 0, prompt_cache=read)
+    run(model, prompt[6:8], 0, prompt_cache=read)
+    run(model, prompt, 4, draft=DRAFTS[1], prompt_cache=spoken)  # and rolled back
+    for entries, known in ((read, prompt), (spoken, [*prompt, *text[:4]])):
+        ring = entries[0]
+        assert ring.offset == len(known) - 1 < ring.keys.shape[2]
+        options = {"prompt_cache": entries, "window_cache": "full"}
+        tokens, trace = run(model, known[-1:], 24, draft=DRAFTS[0], **options)
+        done = len(known) - len(prompt)
+        assert tokens == text[done : done + 24] and trace.drafted > 0
+
+
+def test_a_ring_that_is_read_into_by_several_rows_forgets_all_the_same():
+    """mlx-lm 1914 says that it never does; it may hold the rows of one pass more."""
+    model = families.build("llama_sliding")
+    prompt = families.prompt("llama_sliding", 41)
+    entries, rows, sizes = make_prompt_cache(model), 6, []
+    rings = [e for e in entries if isinstance(e, RotatingKVCache)]
+    tokens, _ = run(
+        model,
+        prompt,
+        12,
+        draft=DRAFTS[0],
+        prompt_cache=entries,
+        prefill_step_size=rows,
+        prompt_progress_callback=lambda done, total: sizes.extend(
+            e.keys.shape[2] for e in rings if done
+        ),
+    )
+    assert tokens == reference.greedy(model, prompt, 12)
+    assert max(sizes) == WINDOW + rows - 1
+    assert {e.keys.shape[2] for e in rings} == {WINDOW}
+
+
 def test_window_mask_is_the_rings():
     for offset in (0, 5, 15, 16, 40):
         full, ring = WindowCache(8), RotatingKVCache(8)
@@ -125,14 +186,17 @@ def test_wrapped_cache_and_kept_first_tokens_cannot_be_widened():
         run(plain, [1], 5, draft=DRAFTS[0], max_kv_size=64, window_cache="full")
 
 
-def test_max_kv_size_is_a_ring_too():
-    model = families.build("qwen3")  # mlx-lm's llama ignores max_kv_size
-    prompt = families.prompt("qwen3", 6)
+@pytest.mark.parametrize(("family", "window"), [("qwen3", 32), ("gemma3_text", WINDOW)])
+def test_max_kv_size_is_a_ring_too(family, window):
+    """mlx-lm 118: a Gemma 3 ignores it, and its own windows are rings all the same."""
+    model = families.build(family)
+    prompt = families.prompt(family, 6)
     steps = mlx_lm_generate_step(mx.array(prompt), model, max_tokens=60, max_kv_size=32)
     text = [t for t, _ in steps]
     tokens, trace = run(model, prompt, 60, draft=DRAFTS[0], max_kv_size=32)
     assert tokens == text
-    assert "32-token sliding window" in trace.draft_stopped and trace.drafted > 0
+    assert f"{window}-token sliding window" in trace.draft_stopped
+    assert trace.drafted > 0
 
 
 def test_draft_models_own_window_stops_drafting_too():
@@ -222,6 +286,43 @@ def test_quantising_in_the_middle_of_a_text_is_not_straddled(draft):
     assert lengths[-1] > 25
 
 
+QUANTISABLE = [f for f in families.FAMILIES if not families.has_window(f)]
+QUANTISABLE.remove("gemma2")  # mlx-lm's own attention cannot read such a cache
+
+
+@pytest.mark.parametrize("family", QUANTISABLE)
+def test_quantised_cache_under_every_kind_of_draft(family):
+    """LM Studio 440, mlx-vlm 1956 and 2093: a crash, or kv_bits dropped in silence."""
+    model, options = families.build(family), {"kv_bits": 8, "quantized_kv_start": 20}
+    prompt = families.prompt(family, 10)
+    text = quantised_text(model, prompt, 40, **options)
+    drafts = drafts_of(model)
+    if family != "llama":
+        drafts = {name: drafts[name] for name in ("skip", "exit", "lookup")}
+    for name, draft in drafts.items():
+        entries = make_prompt_cache(model)
+        tokens, trace = run(
+            model,
+            prompt,
+            40,
+            draft=draft,
+            kv_group_size=32,
+            prompt_cache=entries,
+            **options,
+        )
+        assert tokens == text, name
+        assert trace.drafted > 0
+        assert all(type(e) is QuantizedKVCache for e in entries), name
+
+
+def test_quantised_cache_after_a_prompt_of_one_token():
+    model, options = families.build("llama"), {"kv_bits": 8, "quantized_kv_start": 0}
+    text = quantised_text(model, [7], 40, **options)
+    for name, draft in drafts_of(model).items():
+        tokens, _ = run(model, [7], 40, draft=draft, kv_group_size=32, **options)
+        assert tokens == text, name
+
+
 def test_quantised_model_draft():
     model = families.build("llama")
     prompt = families.prompt("llama", 10)
@@ -249,10 +350,13 @@ def test_kv_bits_with_a_window_is_refused_before_the_first_token(sliding):
 
 @pytest.mark.parametrize("extra", [0, 1, 7, 12, 30])
 def test_roll_back_none_one_all_and_more_than_all(extra):
+    """In place: transformers 47433 (none, or too many), 30312 (buffers made anew)."""
     model = families.build("llama")
     prompt = families.prompt("llama", 12)
     caches = Caches(replay(model, prompt))
+    buffers = [(id(e.keys), id(e.values)) for e in caches.entries]
     caches.roll_back(max(0, 12 - extra))
+    assert buffers == [(id(e.keys), id(e.values)) for e in caches.entries]
     kept = max(0, 12 - extra)
     assert {e.offset for e in caches.entries} == {kept} == {caches.length}
     caches.roll_back(kept)  # again changes nothing
