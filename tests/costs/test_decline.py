@@ -207,6 +207,11 @@ def test_a_lookup_that_finds_nothing_soon_stops_looking():
     s, empty = play_lookup(DeclinePolicy("draft", **LOOKUP), always(False))
     assert s >= 1 / (1.01 + 2.5 / (4 * TOKENS)) - 1e-9
     assert empty < 0.25 * 4 * TOKENS
+    policy = DeclinePolicy("draft", **LOOKUP)
+    promised = policy.expected_speedup(3)
+    for _ in range(60):
+        policy.record(Round(drafted=0, accepted=0, rows=1))
+    assert policy.expected_speedup(3) < 1.2 < promised
 
 
 def test_a_lookup_that_finds_something_now_and_then_goes_on_looking():
@@ -233,6 +238,13 @@ def test_a_draft_model_pays_for_the_text_that_it_missed():
     late = [place for place, k in lengths.items() if k and place > 500]
     assert len(late) > 5
     assert not [place for place, k in rarer.items() if k and place > 500]
+    # the reading itself is paid too: 20 tokens of 0.05 steps
+    policy = DeclinePolicy("draft", acceptance=0.1, **DEAR, catch_up_ratio=0.05)
+    assert {policy.choose().num_draft_tokens for _ in range(20)} == {0}
+    account = policy.account
+    policy.record(Round(drafted=1, accepted=1, rows=2))
+    earned = 2 - round_cost(1, **DEAR) + 2 * policy.budget
+    assert policy.account == pytest.approx(account + earned - 20 * 0.05)
     # but for a draft that pays it is nothing: it misses no text
     s, _ = play(DeclinePolicy("d", **CHEAP, catch_up_ratio=0.05), always(True), CHEAP)
     assert s == play(DeclinePolicy("d", **CHEAP), always(True), CHEAP)[0]
