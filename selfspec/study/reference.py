@@ -18,6 +18,7 @@ from selfspec.study.errors import StudyError
 
 FOLDER = Path("results") / "reference"
 
+
 @dataclass(frozen=True)
 class Curve:
     """What passes over several rows cost on an Apple chip, as somebody published it.
@@ -39,7 +40,8 @@ class Curve:
 
     @property
     def name(self) -> str:
-        return f"{self.chip}, {self.what}"
+        chip = "chip not stated" if self.chip == "not stated" else self.chip
+        return f"{chip}, {self.what}"
 
     @property
     def widest(self) -> int:
