@@ -47,7 +47,7 @@ def rule_and_fixed(compared: pd.DataFrame, fixed: pd.DataFrame):
             facecolors="none",
             edgecolors=FIXED_COLOUR,
             zorder=3,
-            label=f"{length} draft tokens, other runs",
+            label=f"{length} tokens, other runs",
         )
     legend(figure)
     return figure

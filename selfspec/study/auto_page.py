@@ -84,6 +84,27 @@ def sentence_on_declining(compared: pd.DataFrame) -> str:
     )
 
 
+def sentence_on_loops(compared: pd.DataFrame) -> str:
+    """How much of the gain may be owed to texts that repeat themselves.
+
+    Texts that go on past their end fall into loops, and a loop is easy to draft.
+    """
+    parts = [
+        f"{line['draft']} "
+        + (
+            "has none left"
+            if pd.isna(line["speedup_without_loops"])
+            else f"{line['speedup_without_loops']:.2f}"
+        )
+        for line in compared.to_dict("records")
+    ]
+    return (
+        f"On average {compared['repeated_ngram_share'].mean():.0%} of the 4-grams of a "
+        "text repeat an earlier one. Without the prompts whose text loops, S has these "
+        f"medians: {', '.join(parts)}."
+    )
+
+
 def sentence_on_fixed(compared: pd.DataFrame) -> str:
     """What the same drafts did at fixed lengths, in other runs of this machine."""
     known = compared[compared["fixed"] > 0]

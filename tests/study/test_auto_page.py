@@ -98,6 +98,10 @@ def test_sentences_say_for_each_draft_whether_the_promise_held(compared):
     assert "more than half" in auto_page.sentence_on_declining(
         compared[compared["draft"] == "lookup"]
     )
+    loops = auto_page.sentence_on_loops(compared)
+    assert "10% of the 4-grams" in loops and "skip 50 % 0.91" in loops
+    looping = compared.assign(speedup_without_loops=float("nan"))
+    assert "lookup has none left" in auto_page.sentence_on_loops(looping)
     assert "2% in the median" in auto_page.sentence_on_prediction(compared)
     told = auto_page.sentence_on_budget({"budget": 0.01, "allowance": 2.5})
     assert "1% of all steps" in told and "2.5 steps" in told
@@ -123,7 +127,7 @@ def test_the_figure_draws_the_rule_and_the_fixed_lengths_apart(compared, fixed):
     marks = {c.get_label(): np.asarray(c.get_offsets()) for c in ax.collections}
     assert list(marks['"auto", this run'][:, 0]) == list(compared["speedup"])
     for length, speedups in ((2, [0.7]), (4, [1.2]), (5, [0.4])):
-        assert list(marks[f"{length} draft tokens, other runs"][:, 0]) == speedups
+        assert list(marks[f"{length} tokens, other runs"][:, 0]) == speedups
     assert [t.get_text() for t in ax.get_yticklabels()] == list(compared["draft"])
     lines = {line.get_xdata()[0] for line in ax.lines}
     assert lines == {1, auto_summary.BOUND}
