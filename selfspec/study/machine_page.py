@@ -6,6 +6,7 @@ say(sentence_on_bandwidth(facts))
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,7 +14,15 @@ import pandas as pd
 from selfspec.costs.profile import CostProfile
 from selfspec.study.cost_figures import PARTS, threads_in_words
 from selfspec.study.draft_summary import prediction_error
-from selfspec.study.run_records import DEVICES
+from selfspec.study.experiments import MACHINE
+from selfspec.study.plane import FIXED_LENGTH
+from selfspec.study.run_records import (
+    DEVICES,
+    Record,
+    collect,
+    headlines,
+    of_experiment,
+)
 
 CHECK_BOUND = 0.05  # c from the profile should miss by less than this in the median
 STEP_CONTEXTS = (128, 512, 1024, 2048)
@@ -248,6 +257,23 @@ def sentence_on_prediction(table: pd.DataFrame) -> str:
         f"prompts the median is {held_out.median():.1%}: what it adds is that other "
         "texts are accepted differently."
     )
+
+
+def plane_records(root: Path, run) -> list[Record]:
+    """This run, and the largest of each other experiment on its machine and model.
+
+    Args:
+        root: the study's folder.
+        run: what `machine_study.measure` gave.
+    """
+    place = (run.folder.parent.name, run.folder.name)
+    here = [r for r in collect(root) if (r.machine, r.model) == place]
+    others = [
+        record
+        for record in headlines(of_experiment(here, *FIXED_LENGTH))
+        if record.experiment != MACHINE
+    ]
+    return [*others, *(record for record in here if record.run_id == run.run_id)]
 
 
 def _milliseconds(seconds: float) -> str:

@@ -23,6 +23,7 @@ from selfspec.study import (
     fragments,
     page_check,
     plane,
+    projection,
     reference,
     run_records,
     values,
@@ -70,6 +71,7 @@ def write(root: Path) -> Written:
         "naive-sweep-runs.md": fragments.runs_table(sweeps, pages),
         "machine-runs.md": draft_fragments.machine_runs(records, pages),
         "auto-runs.md": draft_fragments.auto_runs(records, pages),
+        "projection.md": projection.fragment(records, root),
         "values.json": _json(values.values(records, post) | engine_values.values(root)),
         **_plane(records, post),
     }

@@ -16,9 +16,10 @@ from typing import Any
 
 import pandas as pd
 
-from selfspec.study import auto_summary, sweep_summary
+from selfspec.study import auto_summary, machine_values, sweep_summary
 from selfspec.study.draft_summary import prediction_error
-from selfspec.study.experiments import AUTO, EXPERIMENTS, NAIVE_SWEEP
+from selfspec.study.experiments import AUTO, EXPERIMENTS, MACHINE, NAIVE_SWEEP
+from selfspec.study.machine_values import MACHINE_FIELDS
 from selfspec.study.results import slug
 from selfspec.study.run_records import DEVICES, Record, count, headlines
 from selfspec.study.sweep_summary import MECHANISMS
@@ -53,6 +54,7 @@ def _fields(experiment: str) -> list[str]:
         *RUN_FIELDS,
         *DRAFT_FIELDS,
         *(AUTO_FIELDS if experiment == AUTO else ()),
+        *(MACHINE_FIELDS if experiment == MACHINE else ()),
     ]
 
 
@@ -103,6 +105,9 @@ def of_run(record: Record) -> dict[str, Any]:
     found = {key: plain(figures[key]) for key in RUN_FIELDS}
     if record.experiment != NAIVE_SWEEP:
         found |= of_drafts(table)
+        if record.experiment == MACHINE:
+            known = machine_values.of_machine(record.facts)
+            found |= {key: plain(value) for key, value in known.items()}
         return found | (of_auto(record) if record.experiment == AUTO else {})
     for mechanism, part in record.tables.items():
         figures = of_mechanism(part)
