@@ -163,9 +163,9 @@ def test_an_interrupted_run_goes_on_with_the_costs_that_it_began_with(
     rows = read_csv(path)
     assert rows[:4] == before and len(rows) == 8
     assert CostProfile.from_json(after.provenance["profile"]) == PROFILE
-    assert set(after.rows["overhead_ratio"]) == set(
-        load_rows(path, after.run_id)["overhead_ratio"]
-    )
+    # o depends on the prompt's length and the profile, whatever the draft
+    by_prompt = after.rows.groupby("prompt_id")["overhead_ratio"]
+    assert (by_prompt.nunique() == 1).all()
     assert len(set(after.rows["run_id"])) == 1
 
 
