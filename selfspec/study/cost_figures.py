@@ -193,8 +193,7 @@ def break_even(needed: pd.DataFrame):
     """
     figure, ax = plt.subplots(figsize=(6.8, 3.9))
     shown = np.ma.masked_invalid(needed.to_numpy())
-    colours = plt.get_cmap("viridis").copy()
-    colours.set_bad("#dddddd")
+    colours = plt.get_cmap("viridis").with_extremes(bad="#dddddd")
     half = (needed.columns[1] - needed.columns[0]) / 2
     image = ax.imshow(
         shown,
