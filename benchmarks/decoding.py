@@ -325,7 +325,9 @@ def card(result: dict[str, Any]) -> str:
             return f"{found['value']:.3f}"
         return f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
 
-    lines = [f"{result['model']['name']}, {result['machine']['chip']}, {result['blas']}"]
+    lines = [
+        f"{result['model']['name']}, {result['machine']['chip']}, {result['blas']}"
+    ]
     for name, row in result["drafts"].items():
         lines.append(
             f"{name:22} c {row['cost_ratio']:.2f}  v {row['verify_ratio']:.2f}  "
