@@ -63,12 +63,13 @@ enlarged, and a clerk from the city counted everything twice. Old people said th
 valley had grown louder. Nobody proposed to fill the canal in again."""
 
 
-def seconds(steps) -> float:
-    """Run a generator to its end."""
+def seconds(steps, tokens: list[int] | None = None) -> float:
+    """Run a generator to its end; its tokens are put into `tokens`."""
+    kept = [] if tokens is None else tokens
     device.synchronize()
     started = time.perf_counter()
-    for _ in steps:
-        pass
+    for token, *_ in steps:
+        kept.append(token)
     device.synchronize()
     return time.perf_counter() - started
 
@@ -144,12 +145,13 @@ def drafts_against_plain(model, prompts, drafts, args, rng) -> dict[str, dict]:
         for name, draft in drafts.items()
     }
 
-    def decode(prompt, **options) -> tuple[float, Trace]:
-        trace = Trace()
-        whole = seconds(
-            generate_step(prompt, model, max_tokens=args.tokens, trace=trace, **options)
+    def decode(prompt, **options) -> tuple[float, Trace, list[int]]:
+        trace, tokens = Trace(), []
+        steps = generate_step(
+            prompt, model, max_tokens=args.tokens, trace=trace, **options
         )
-        return whole - trace.seconds_prefill, trace
+        whole = seconds(steps, tokens)
+        return whole - trace.seconds_prefill, trace, tokens
 
     def arm(draft):
         return lambda p: decode(p, draft=draft, num_draft_tokens=args.draft_tokens)
@@ -175,6 +177,7 @@ def drafts_against_plain(model, prompts, drafts, args, rng) -> dict[str, dict]:
             "cost_ratio": cost,
             "verify_ratio": verify,
             "acceptance_rate": accepted / drafted,
+            "texts_that_differ": sum(b["plain"][2] != b[name][2] for b in found),
             "speedup": estimate(speedups),
             "predicted": median(predicted),
             "measured_over_predicted": estimate(
@@ -245,19 +248,29 @@ def against_mlx_lm(model, short, long, args, rng) -> dict:
     return out
 
 
-def extra_memory(model, prompt, drafts, tokens) -> dict[str, float]:
-    """Peak memory of a generation over that of plain decoding, less 1."""
+def extra_memory(model, prompt, drafts, tokens) -> dict[str, dict[str, float]]:
+    """Peak memory of a generation over that of plain decoding, less 1.
+
+    The head's rows that a shortlist copied are told apart, in bytes.
+    """
 
     def peak(draft):
+        trace = Trace()
         device.clear_cache()
         device.reset_peak_memory()
-        seconds(generate_step(prompt, model, draft=draft, max_tokens=tokens))
-        return device.peak_memory()
+        seconds(
+            generate_step(prompt, model, draft=draft, max_tokens=tokens, trace=trace)
+        )
+        return device.peak_memory() - trace.shortlist_bytes, trace.shortlist_bytes
 
     for draft in drafts.values():  # the self-test's own memory does not count
         peak(draft)
-    plain = peak(None)
-    return {name: peak(draft) / plain - 1 for name, draft in drafts.items()}
+    plain, _ = peak(None)
+    out = {}
+    for name, draft in drafts.items():
+        most, copied = peak(draft)
+        out[name] = {"extra_memory": most / plain - 1, "shortlist_bytes": copied}
+    return out
 
 
 def graph_seconds(model, prompt) -> float:
@@ -298,8 +311,8 @@ def measure(loaded, args) -> dict[str, Any]:
         "shortlist": ShortlistDraft(SkipDraft(), range(min(SHORTLIST, vocab))),
     }
     found = drafts_against_plain(model, short, drafts, args, rng)
-    for name, share in extra_memory(model, short[0], drafts, args.tokens).items():
-        found[name]["extra_memory"] = share
+    for name, memory in extra_memory(model, short[0], drafts, args.tokens).items():
+        found[name] |= memory
     return {
         "benchmark": "decoding",
         **provenance.collect(loaded.source, "python benchmarks/decoding.py --save"),
@@ -333,7 +346,8 @@ def card(result: dict[str, Any]) -> str:
             f"{name:22} c {row['cost_ratio']:.2f}  v {row['verify_ratio']:.2f}  "
             f"A/D {row['acceptance_rate']:.2f}  S {shown(row['speedup'])}  "
             f"S/predicted {shown(row['measured_over_predicted'])}  "
-            f"memory {row['extra_memory']:+.1%}"
+            f"memory {row['extra_memory']:+.1%}  "
+            f"texts that differ {row['texts_that_differ']}"
         )
     others = {"prefix_reuse_speed": result["prefix_reuse_speed"]}
     for name, found in (others | result["against_mlx_lm"]).items():

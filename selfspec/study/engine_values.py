@@ -28,7 +28,8 @@ FACTS = (
 OF_A_DRAFT = (
     "cost_ratio verify_ratio acceptance_percent speedup speedup_low speedup_high"
     " predicted measured_over_predicted measured_over_predicted_low"
-    " measured_over_predicted_high extra_memory_percent"
+    " measured_over_predicted_high extra_memory_percent shortlist_megabytes"
+    " texts_that_differ"
 ).split()
 
 
@@ -94,6 +95,8 @@ def of_benchmark(result: dict[str, Any]) -> dict[str, Any]:
             "predicted": row["predicted"],
             **_interval("measured_over_predicted", row["measured_over_predicted"]),
             "extra_memory_percent": 100 * row["extra_memory"],
+            "shortlist_megabytes": row["shortlist_bytes"] / 1e6,
+            "texts_that_differ": row["texts_that_differ"],
         }
         found |= {f"{slug(name)}.{key}": value for key, value in one.items()}
     return {

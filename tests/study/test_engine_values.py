@@ -52,6 +52,12 @@ def test_the_draft_that_skips_nothing_but_the_head_is_accepted_every_time(result
     assert result["drafts"]["shortlist"]["acceptance_rate"] == 1
 
 
+def test_the_benchmark_compares_equal_texts_and_tells_copied_rows_apart(result):
+    assert {row["texts_that_differ"] for row in result["drafts"].values()} == {0}
+    copied = {n for n, row in result["drafts"].items() if row["shortlist_bytes"]}
+    assert copied == {"shortlist"}
+
+
 def test_without_a_benchmark_every_key_is_there_and_empty(tmp_path):
     found = engine_values.values(tmp_path)
     assert "metal.engine.skip.measured_over_predicted" in found
