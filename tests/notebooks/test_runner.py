@@ -313,8 +313,9 @@ def test_interrupt_leaves_nothing_at_the_destination(root, tmp_path):
         f"import os, pathlib, time\npathlib.Path({str(started)!r}).write_text("
         "str(os.getpid()))\ntime.sleep(600)",
     )
-    script = (
-        "import sys, pathlib\nfrom selfspec.study import runner\n"
+    script = (  # a test run in the background is born deaf to Ctrl-C
+        "import signal, sys, pathlib\nfrom selfspec.study import runner\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "root = pathlib.Path(sys.argv[1])\n"
         "try:\n"
         "    runner.run_notebook(pathlib.Path(sys.argv[2]), {}, label='l', title='t',\n"
