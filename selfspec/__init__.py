@@ -21,6 +21,7 @@ _PUBLIC = {
     "Loaded": "selfspec.models",
     "ModelError": "selfspec.models",
     "DeclinePolicy": "selfspec.costs",
+    "DynamicExitDraft": "selfspec.decoding",
     "ExitDraft": "selfspec.decoding",
     "FallbackDraft": "selfspec.decoding",
     "LookupDraft": "selfspec.decoding",

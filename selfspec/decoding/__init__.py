@@ -6,6 +6,7 @@ the public face. Knows token ids and models; text only in stream.py; no costs, n
 
 from selfspec.decoding.batch import generate_batch
 from selfspec.decoding.drafts import (
+    DynamicExitDraft,
     ExitDraft,
     FallbackDraft,
     LookupDraft,
@@ -22,6 +23,7 @@ from selfspec.decoding.trace import Round, Trace
 __all__ = [
     "Choice",
     "DraftPolicy",
+    "DynamicExitDraft",
     "ExitDraft",
     "FallbackDraft",
     "FixedLength",

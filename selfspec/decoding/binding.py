@@ -6,6 +6,7 @@ drafter = bind(SkipDraft(mlp={3}), target)
 from selfspec.decoding import self_test
 from selfspec.decoding.drafting import Drafter, Target
 from selfspec.decoding.drafts import (
+    DynamicExitDraft,
     ExitDraft,
     FallbackDraft,
     LookupDraft,
@@ -13,6 +14,7 @@ from selfspec.decoding.drafts import (
     ShortlistDraft,
     SkipDraft,
 )
+from selfspec.decoding.dynamic_exit import DynamicExitDrafter
 from selfspec.decoding.fallback import FallbackDrafter
 from selfspec.decoding.lookup import LookupDrafter
 from selfspec.decoding.model_draft import ModelDrafter
@@ -32,7 +34,8 @@ def bind(draft, target: Target, draft_cache: list | None = None) -> Drafter:
         ValueError: the draft does not fit the model.
         UnsupportedModelError: the model cannot be driven block by block.
     """
-    if isinstance(draft, SkipDraft | ExitDraft) and target.stack is None:
+    of_the_target = isinstance(draft, SkipDraft | ExitDraft | DynamicExitDraft)
+    if of_the_target and target.stack is None:
         self_test.check(target.model)
         target.stack = find_stack(target.model)
     match draft:
@@ -40,6 +43,8 @@ def bind(draft, target: Target, draft_cache: list | None = None) -> Drafter:
             return SkipDrafter(draft, target)
         case ExitDraft():
             return ExitDrafter(draft, target)
+        case DynamicExitDraft():
+            return DynamicExitDrafter(draft, target)
         case ModelDraft():
             return ModelDrafter(draft, target, draft_cache)
         case LookupDraft():
@@ -57,6 +62,7 @@ def bind(draft, target: Target, draft_cache: list | None = None) -> Drafter:
             drafter.shortlist = shortlist
             return drafter
     raise TypeError(
-        f"draft must be a SkipDraft, ExitDraft, ModelDraft, LookupDraft, ShortlistDraft "
-        f"or FallbackDraft, got {type(draft).__name__}"
+        "draft must be a SkipDraft, ExitDraft, DynamicExitDraft, ModelDraft, "
+        "LookupDraft, ShortlistDraft or FallbackDraft, got "
+        f"{type(draft).__name__}"
     )

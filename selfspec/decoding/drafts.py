@@ -96,6 +96,51 @@ class ExitDraft:
         object.__setattr__(self, "exit_layer", _whole("exit_layer", self.exit_layer))
 
 
+@dataclass(frozen=True)
+class DynamicExitDraft:
+    """Several exits: each token leaves at the first one that the rule trusts.
+
+    One of the two rules: `confidence`, the head's highest probability at an exit, or
+    `agreeing`, that many exits one after the other with the same best token. A token
+    that no exit is trusted with is drafted at the last one. Exits are shared with the
+    verification as an ExitDraft's are.
+
+    Args:
+        exits: layers after which a token may leave, ascending, 1 to L - 1.
+        confidence: above 0, up to 1; each exit that is asked waits for the device.
+        agreeing: 2 or more, at most as many as there are exits.
+    """
+
+    exits: tuple[int, ...]
+    confidence: float = 0.0
+    agreeing: int = 0
+
+    def __post_init__(self):
+        given = self.exits if isinstance(self.exits, Iterable) else ()
+        exits = tuple(_whole("exits", layer) for layer in given)
+        if not exits or list(exits) != sorted(set(exits)):
+            raise ValueError(
+                f"exits must be ascending layer counts from 1, got {self.exits!r}"
+            )
+        object.__setattr__(self, "exits", exits)
+        if bool(self.confidence) == bool(self.agreeing):
+            raise ValueError(
+                "a DynamicExitDraft has one rule: confidence or agreeing, got "
+                f"{self.confidence!r} and {self.agreeing!r}"
+            )
+        if not 0 <= self.confidence <= 1:
+            raise ValueError(
+                f"confidence must be between 0 and 1, got {self.confidence!r}"
+            )
+        if self.agreeing:
+            object.__setattr__(self, "agreeing", _whole("agreeing", self.agreeing))
+            if not 2 <= self.agreeing <= len(exits):
+                raise ValueError(
+                    f"agreeing must be from 2 to the {len(exits)} exits, got "
+                    f"{self.agreeing}"
+                )
+
+
 @dataclass(frozen=True, eq=False)
 class ModelDraft:
     """The ordinary kind: another, smaller model with the same tokens."""
@@ -185,7 +230,15 @@ class FallbackDraft:
                 )
 
 
-KINDS = (SkipDraft, ExitDraft, ModelDraft, LookupDraft, ShortlistDraft, FallbackDraft)
+KINDS = (
+    SkipDraft,
+    ExitDraft,
+    DynamicExitDraft,
+    ModelDraft,
+    LookupDraft,
+    ShortlistDraft,
+    FallbackDraft,
+)
 
 
 def frequent_tokens(

@@ -32,8 +32,8 @@ class Prefix:
         self.num_layers = stack.num_layers
         self.rows: list[mx.array] = []
         first, late = list(stack.layers[:depth]), list(stack.layers[depth:])
-        self.tap = self._holding(first[-1], _run_and_keep)
-        inject = self._holding(first[0], _return_kept)
+        self.tap = holding(first[-1], run_and_keep, self.rows)
+        inject = holding(first[0], _return_kept, self.rows)
         self.early_model = stack.with_layers(
             [*first[:-1], self.tap, *map(pass_through, late)]
         )
@@ -41,19 +41,13 @@ class Prefix:
             [inject, *map(pass_through, first[1:]), *late]
         )
 
-    def _holding(self, layer, call):
-        """The layer with another call, which finds the layer and the rows on it."""
-        clone = with_call(layer, call)
-        object.__setattr__(clone, "kept", (layer, self.rows))
-        return clone
-
     def read(self, ids: mx.array, caches: Caches) -> mx.array:
         """Run `ids` (T,) through the first layers: early-exit logits (T, V).
 
         The first layers' cache moves on, the late ones' stays where it is.
         """
         entries = caches.stand_ins(range(self.depth, self.num_layers))
-        _stand_at(entries[self.depth :], entries[0].offset)
+        stand_at(entries[self.depth :], entries[0].offset)
         return self.early_model(ids[None], cache=entries)[0]
 
     def verify(self, ids: mx.array, caches: Caches, length: int) -> mx.array:
@@ -67,22 +61,31 @@ class Prefix:
         if len(missing):
             self.read(missing, caches)  # its head is never evaluated
         entries = caches.stand_ins(range(self.depth))
-        _stand_at(entries[: self.depth], length)
+        stand_at(entries[: self.depth], length)
         logits = self.late_model(ids[None], cache=entries)[0]
         self.rows.clear()
         return logits
 
 
-def _stand_at(stand_ins, length):
+def stand_at(stand_ins, length: int) -> None:
+    """Move position-only entries to `length`."""
     for entry in stand_ins:
         advance(entry, length - entry.offset)
+
+
+def holding(layer, call, rows: list[mx.array]):
+    """The layer with another call, which finds the layer and `rows` on it, as `kept`."""
+    clone = with_call(layer, call)
+    object.__setattr__(clone, "kept", (layer, rows))
+    return clone
 
 
 # Plain functions that find what they need on the module: a closure over the prefix would
 # be a cycle, and keep the caches alive until Python's collector comes round.
 
 
-def _run_and_keep(tap, *args, **kwargs):
+def run_and_keep(tap, *args, **kwargs):
+    """What the layer returns, kept too."""
     layer, rows = tap.kept
     rows.append(layer(*args, **kwargs))
     return rows[-1]

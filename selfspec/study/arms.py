@@ -1,7 +1,8 @@
 """The ways of decoding that the study times: each takes a prompt and returns `Decoded`.
 
-Every arm is greedy, stops at the same end-of-sequence ids and at the same number of
-tokens, and reads the clock at yielded tokens, which MLX has computed by then.
+Every arm stops at the same end-of-sequence ids and at the same number of tokens, and
+reads the clock at yielded tokens, which MLX has computed by then. They are greedy unless
+a temperature is given.
 
     plain(model, prompt, num_tokens=64, eos={2})
     shorter_list(model, draft_model, prompt, num_draft_tokens=3, num_tokens=64, eos={2})
@@ -19,6 +20,7 @@ from mlx_lm.generate import (
     generation_stream,
     speculative_generate_step,
 )
+from mlx_lm.sample_utils import make_sampler
 
 from selfspec import decoding
 from selfspec.models import device
@@ -26,14 +28,29 @@ from selfspec.study.paired import Decoded
 
 
 def plain(
-    model, prompt: Sequence[int], *, num_tokens: int, eos: Iterable[int] = ()
+    model,
+    prompt: Sequence[int],
+    *,
+    num_tokens: int,
+    eos: Iterable[int] = (),
+    temperature: float = 0.0,
+    seed: int | None = None,
 ) -> Decoded:
-    """The baseline: mlx-lm's `generate_step`, which queues one step ahead."""
+    """The baseline: mlx-lm's `generate_step`, which queues one step ahead.
+
+    Args:
+        temperature, seed: of mlx-lm's own sampler.
+    """
     eos = frozenset(eos)
     tokens, stamps = [], []
+    sampler = make_sampler(temperature) if temperature else None
+    if seed is not None:
+        mx.random.seed(seed)
     device.reset_peak_memory()
     start = time.perf_counter()
-    steps = generate_step(mx.array(prompt), model, max_tokens=num_tokens)
+    steps = generate_step(
+        mx.array(prompt), model, max_tokens=num_tokens, sampler=sampler
+    )
     with closing(steps):
         for token, _ in steps:
             stamps.append(time.perf_counter())
@@ -83,12 +100,16 @@ def one_cache(
     policy=None,
     num_tokens: int,
     eos: Iterable[int] = (),
+    temperature: float = 0.0,
+    seed: int | None = None,
 ) -> Decoded:
     """This project's engine: `draft` works on the target's own cache.
 
     Args:
+        draft: None decodes plainly.
         num_draft_tokens: the same in every round, where no policy chooses.
         policy: a DraftPolicy, fresh for this one generation, in its place.
+        temperature, seed: as `decoding.generate_step` takes them.
     """
     trace = decoding.Trace()
     rounds: list[tuple[int, int]] = []
@@ -102,6 +123,8 @@ def one_cache(
                 draft=draft,
                 policy=policy,
                 max_tokens=num_tokens,
+                temperature=temperature,
+                seed=seed,
                 trace=trace,
                 **chosen,
             ),

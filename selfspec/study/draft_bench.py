@@ -13,7 +13,7 @@ own length believes at first; then the pairs are timed as bench.py does it.
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,11 @@ from selfspec.study.known_costs import DraftCosts, timed_costs
 from selfspec.study.paired import Block, Decoded
 from selfspec.study.prompt_set import Prompt, load_prompts
 from selfspec.study.results import RESULTS, Run, read_provenance
-from selfspec.study.row_table import typed
+from selfspec.study.row_table import SAMPLED, typed
 
 # The length at which a draft is calibrated whose rule will choose its own.
 CALIBRATION_LENGTH = 3
+PLAIN_PROMPTS = 4  # on which the two plain loops are compared
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,26 @@ class Group:
     def key(self) -> tuple[str, ...]:
         """The first case's row says whether the group is done: rows come together."""
         first = self.cases[0]
-        return _key(first.label, first.num_draft_tokens, self.prompt.id, self.repeat)
+        return _key(
+            first.label,
+            first.num_draft_tokens,
+            first.temperature,
+            self.prompt.id,
+            self.repeat,
+        )
 
     @property
     def configuration(self) -> tuple[str, ...]:
         return tuple(case.name for case in self.cases)
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """How every arm chooses its tokens; the same draws whoever resumes the run."""
+        temperature = self.cases[0].temperature
+        if not temperature:
+            return {}
+        rng = random.Random(f"{self.prompt.id}/{self.repeat}")
+        return {"temperature": temperature, "seed": rng.randrange(2**31)}
 
 
 def measure(
@@ -67,6 +83,9 @@ def measure(
     results: str | Path = RESULTS,
     prompts_file: str = "",
     extra_facts: Mapping[str, Any] | None = None,
+    prompts: Sequence[Prompt] | None = None,
+    held_out: Sequence[Prompt] | None = None,
+    cost_ratios: Mapping[str, float] | None = None,
 ) -> Sweep:
     """Run the grid, or continue the run that was interrupted.
 
@@ -79,14 +98,22 @@ def measure(
         results: folder of results/<machine>/<model>/<experiment>.csv.
         prompts_file: the reader's own prompts instead of the committed ones.
         extra_facts: kept in the run's provenance.
+        prompts, held_out: what is evaluated, and what is not, in the place of the
+            committed ones; at least as many as the grid asks for.
+        cost_ratios: c of drafts whose labels they name, known beforehand in another way
+            than from the profile.
 
     Raises:
         StudyError: a bad argument, or a text that is not the target's own.
         ModelError: a draft that the engine refuses on this model.
         ResultsError: results cannot be read or written.
     """
-    prompts = bench.choose_prompts(prompts_file, grid.num_prompts)
-    held_out = load_prompts("calibration", grid.calibration_prompts)
+    if prompts is None:
+        prompts = bench.choose_prompts(prompts_file, grid.num_prompts)
+    if held_out is None:
+        held_out = load_prompts("calibration", grid.calibration_prompts)
+    prompts = list(prompts)[: grid.num_prompts]
+    held_out = list(held_out)[: grid.calibration_prompts]
     _check(loaded, grid, profile, prompts, held_out)
     command = bench.command(loaded.source.name, experiment, size, prompts_file)
     facts = provenance.collect(loaded.source, command)
@@ -120,7 +147,7 @@ def measure(
         },
     ) as run:
         ours = _Bench(loaded, grid, size, run)
-        ours.prepare(prompts[0], held_out, profile)
+        ours.prepare(prompts, held_out, profile, cost_ratios or {})
         bench.time_pairs(
             run,
             pairs,
@@ -148,17 +175,22 @@ class _Bench:
     # Before the first pair
 
     def prepare(
-        self, prompt: Prompt, held_out: Sequence[Prompt], profile: costs.CostProfile
+        self,
+        prompts: Sequence[Prompt],
+        held_out: Sequence[Prompt],
+        profile: costs.CostProfile,
+        cost_ratios: Mapping[str, float],
     ) -> None:
-        """Threads, costs, tie bound and calibration.
+        """Threads, costs, who decodes plainly, tie bound and calibration.
 
         A resumed run keeps what it began with.
         """
-        self.first_prompt = self._ids(prompt)
+        self.first_prompt = self._ids(prompts[0])
         known = read_provenance(self.file.folder)[self.file.id]
         if not (self.file.resumed and "calibration" in known):
-            known = self._find_out(held_out, profile)
+            known = self._find_out(prompts, held_out, profile, cost_ratios)
             self.file.note(**known)
+        self.plain = known["plain"]["chosen"]
         self._use(costs.CostProfile.from_json(known["profile"]), known["timed_costs"])
         self.tie_bound = known["tie_bound"]
         self.baseline_start = known["baseline_seconds_at_start"]
@@ -176,18 +208,25 @@ class _Bench:
         }
 
     def _find_out(
-        self, held_out: Sequence[Prompt], profile: costs.CostProfile
+        self,
+        prompts: Sequence[Prompt],
+        held_out: Sequence[Prompt],
+        profile: costs.CostProfile,
+        cost_ratios: Mapping[str, float],
     ) -> dict[str, Any]:
         blas.set_threads(max(1, profile.blas_threads))
-        timed = timed_costs(
-            self.model,
-            profile,
-            {case.label: case.draft for case in self.grid.cases},
-        )
+        drafts = {case.label: case.draft for case in self.grid.cases}
+        unknown = {k: draft for k, draft in drafts.items() if k not in cost_ratios}
+        timed = {**cost_ratios, **timed_costs(self.model, profile, unknown)}
         self._use(profile, timed)
         self._calibrate(held_out)
         model, prompt = self.model, self.first_prompt
+        plain = {"chosen": bench.MLX_LM}
+        if self.grid.faster_baseline:
+            few = [self._ids(prompt) for prompt in prompts[:PLAIN_PROMPTS]]
+            plain = bench.faster_plain(model, few)
         return {
+            "plain": plain,
             "profile": profile.to_json(),
             "timed_costs": timed,
             "costs": {  # in the words of a sweep's provenance, for tables of runs
@@ -203,7 +242,9 @@ class _Bench:
                 name: found.to_json() for name, found in self.held_out.items()
             },
             "tie_bound": lossless.tie_bound(model, prompt),
-            "baseline_seconds_at_start": bench.baseline_seconds(model, prompt),
+            "baseline_seconds_at_start": bench.baseline_seconds(
+                model, prompt, plain["chosen"]
+            ),
         }
 
     def _calibrate(self, held_out: Sequence[Prompt]) -> None:
@@ -215,7 +256,7 @@ class _Bench:
         found = self.held_out = {}  # what a rule that comes later believes
         for case in self.grid.cases:
             if case.is_auto:
-                fixed = Case(case.label, case.draft, CALIBRATION_LENGTH)
+                fixed = _fixed(case)
                 if fixed.name not in found:
                     found[fixed.name] = self._held_out(fixed, held_out)
             if case.name not in found:
@@ -223,7 +264,12 @@ class _Bench:
 
     def _held_out(self, case: Case, prompts: Sequence[Prompt]) -> HeldOut:
         decoded = [
-            self._arm(case, self._ids(prompt), self.grid.calibration_tokens)()
+            self._arm(
+                case,
+                self._ids(prompt),
+                self.grid.calibration_tokens,
+                Group((case,), prompt, 0).sampling,
+            )()
             for prompt in prompts
         ]
         return HeldOut(
@@ -236,27 +282,39 @@ class _Bench:
 
     def arms(self, pair: Group) -> dict[str, Callable[[], Decoded]]:
         ids, count = self._ids(pair.prompt), self.grid.num_tokens
+        plain, sampling = bench.plain_arm(self.plain), pair.sampling
         return {
-            BASELINE: lambda: arms.plain(
-                self.model, ids, num_tokens=count, eos=self.eos
+            BASELINE: lambda: plain(
+                self.model, ids, num_tokens=count, eos=self.eos, **sampling
             ),
-            **{case.name: self._arm(case, ids, count) for case in pair.cases},
+            **{
+                case.name: self._arm(case, ids, count, sampling) for case in pair.cases
+            },
         }
 
     def warm_up(self, pair: Group) -> dict[str, Callable[[], Decoded]]:
         """A rule might decline at once, so its draft is warmed up at a fixed length."""
-        ids = self._ids(pair.prompt)
-        fixed = [
-            Case(c.label, c.draft, CALIBRATION_LENGTH) if c.is_auto else c
-            for c in pair.cases
-        ]
+        ids, sampling = self._ids(pair.prompt), pair.sampling
+        plain = bench.plain_arm(self.plain)
+        fixed = [_fixed(case) if case.is_auto else case for case in pair.cases]
         return {
-            BASELINE: lambda: arms.plain(self.model, ids, num_tokens=WARM_UP_TOKENS),
-            **{case.name: self._arm(case, ids, WARM_UP_TOKENS) for case in fixed},
+            BASELINE: lambda: plain(
+                self.model, ids, num_tokens=WARM_UP_TOKENS, **sampling
+            ),
+            **{
+                case.name: self._arm(case, ids, WARM_UP_TOKENS, sampling)
+                for case in fixed
+            },
         }
 
-    def _arm(self, case: Case, ids: Sequence[int], count: int) -> Callable:
-        common = {"num_tokens": count, "eos": self.eos}
+    def _arm(
+        self,
+        case: Case,
+        ids: Sequence[int],
+        count: int,
+        sampling: Mapping[str, Any],
+    ) -> Callable:
+        common = {"num_tokens": count, "eos": self.eos, **sampling}
         if not case.is_auto:
             return lambda: arms.one_cache(
                 self.model,
@@ -271,8 +329,7 @@ class _Bench:
 
     def _policy(self, case: Case, ids: Sequence[int], count: int):
         """The rule that declines, fresh: it learns from one text and forgets it."""
-        fixed = Case(case.label, case.draft, CALIBRATION_LENGTH)
-        acceptance = self.held_out[fixed.name].per_token_acceptance
+        acceptance = self.held_out[_fixed(case).name].per_token_acceptance
         believed = {"acceptance": acceptance} if acceptance == acceptance else {}
         return costs.DeclinePolicy(
             case.draft,
@@ -288,14 +345,16 @@ class _Bench:
 
     def _row(self, pair: Group, case: Case, block: Block) -> dict[str, Any]:
         ids = self._ids(pair.prompt)
-        verdict = bench.check_text(
-            self.model,
-            ids,
-            block,
-            case.name,
-            self.tie_bound,
-            f"{case.name} draft tokens, prompt {pair.prompt.id}",
-        )
+        verdict = lossless.Verdict(SAMPLED)  # its promise is a distribution
+        if not case.temperature:
+            verdict = bench.check_text(
+                self.model,
+                ids,
+                block,
+                case.name,
+                self.tie_bound,
+                f"{case.name} draft tokens, prompt {pair.prompt.id}",
+            )
         return {
             "size": self.size,
             "prompt_id": pair.prompt.id,
@@ -316,14 +375,19 @@ class _Bench:
 
     def closing_facts(self) -> dict[str, float]:
         """Drift of the baseline between start and end."""
-        end = bench.baseline_seconds(self.model, self.first_prompt)
+        end = bench.baseline_seconds(self.model, self.first_prompt, self.plain)
         return bench.drift(self.baseline_start, end)
 
     def _ids(self, prompt: Prompt) -> list[int]:
         return models.render_prompt(self.tokenizer, prompt.text)
 
 
-_KEY = ("draft", "num_draft_tokens", "prompt_id", "repeat")
+_KEY = ("draft", "num_draft_tokens", "temperature", "prompt_id", "repeat")
+
+
+def _fixed(case: Case) -> Case:
+    """The case at the length at which a rule's draft is calibrated."""
+    return replace(case, num_draft_tokens=CALIBRATION_LENGTH)
 
 
 def _key(*values) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ def machine_runs(records: Sequence[Record], pages: Container[str]) -> str:
                 verdicts(lines),
                 _miss(prediction_error(lines)),
                 _miss(prediction_error(lines, "predicted_held_out")),
-                f"{record.lossless} of {len(record.rows)}",
+                f"{record.lossless} of {record.judged}",
             )
         )
     return table(head, rows) if rows else NOTHING

@@ -22,16 +22,19 @@ class Case:
         label: what drafts, in words: "skip 10 %", "exit 15", "lookup".
         draft: what drafts.
         num_draft_tokens: tokens a round, or "auto" for the rule that declines.
+        temperature: 0 is greedy.
     """
 
     label: str
     draft: Any
     num_draft_tokens: int | str
+    temperature: float = 0.0
 
     @property
     def name(self) -> str:
         """Unique in its grid."""
-        return f"{self.label}, {self.num_draft_tokens}"
+        name = f"{self.label}, {self.num_draft_tokens}"
+        return name + (f", temperature {self.temperature:g}" if self.temperature else "")
 
     @property
     def is_auto(self) -> bool:
@@ -51,6 +54,8 @@ class DraftGrid:
             pair, on prompts that are not evaluated.
         stop_at_eos: False decodes on past an end-of-sequence token, so that every text
             has `num_tokens` tokens.
+        faster_baseline: plain decoding is that of mlx-lm or of this engine, whichever
+            is faster when the run begins; False takes mlx-lm's.
     """
 
     groups: tuple[tuple[Case, ...], ...]
@@ -60,6 +65,7 @@ class DraftGrid:
     calibration_prompts: int = 4
     calibration_tokens: int = 64
     stop_at_eos: bool = True
+    faster_baseline: bool = False
 
     def __post_init__(self):
         names = [case.name for case in self.cases]
@@ -69,6 +75,11 @@ class DraftGrid:
             "groups must hold cases": names and all(self.groups),
             "each case must be there once": len(set(names)) == len(names),
             'num_draft_tokens must be 1 or more, or "auto"': whole,
+            "the cases of a group must have one temperature, which is 0 or more": all(
+                len({c.temperature for c in g}) == 1 and g[0].temperature >= 0
+                for g in self.groups
+                if g
+            ),
             "num_prompts must be at least 1": self.num_prompts >= 1,
             "repeats must be at least 1": self.repeats >= 1,
             "calibration_prompts must be at least 1": self.calibration_prompts >= 1,
@@ -90,7 +101,14 @@ class DraftGrid:
         """As provenance keeps it: drafts by their labels."""
         return {
             "groups": [
-                [{"draft": c.label, "num_draft_tokens": c.num_draft_tokens} for c in g]
+                [
+                    {
+                        "draft": c.label,
+                        "num_draft_tokens": c.num_draft_tokens,
+                        "temperature": c.temperature,
+                    }
+                    for c in g
+                ]
                 for g in self.groups
             ],
             "num_prompts": self.num_prompts,
@@ -99,4 +117,5 @@ class DraftGrid:
             "calibration_prompts": self.calibration_prompts,
             "calibration_tokens": self.calibration_tokens,
             "stop_at_eos": self.stop_at_eos,
+            "faster_baseline": self.faster_baseline,
         }

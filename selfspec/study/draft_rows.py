@@ -18,7 +18,8 @@ from selfspec.study.row_table import read_rounds, write_rounds
 from selfspec.study.sweep_rows import number, timed
 
 COLUMNS = (
-    "size draft num_draft_tokens prompt_id domain repeat order baseline_tokens"
+    "size draft num_draft_tokens temperature prompt_id domain repeat order"
+    " baseline_tokens"
     " baseline_prefill_seconds baseline_decode_seconds baseline_decode_tokens"
     " baseline_peak_bytes tokens prefill_seconds decode_seconds decode_tokens peak_bytes"
     " speedup rounds drafted accepted first_drafted first_accepted"
@@ -90,6 +91,7 @@ def measured(
     return {
         "draft": case.label,
         "num_draft_tokens": case.num_draft_tokens,
+        "temperature": case.temperature,
         **timed(block, case.name),
         "plain_tokens": sum(variant.plain),
         "cost_ratio": number(known.cost_ratio(context, length)),

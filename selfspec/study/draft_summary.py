@@ -8,18 +8,21 @@ import pandas as pd
 
 from selfspec.study.sweep_summary import rate, summarise_pairs
 
-CONFIGURATION = ["draft", "num_draft_tokens"]
+CONFIGURATION = ["draft", "num_draft_tokens", "temperature"]
 
 
 def summarise(rows: pd.DataFrame) -> pd.DataFrame:
     """One line a case, in the order of the rows' drafts and then of their lengths.
 
-    Columns: draft, num_draft_tokens, those of `sweep_summary.summarise_pairs`,
+    Columns: draft, num_draft_tokens, temperature, those of `sweep_summary.summarise_pairs`,
     predicted_held_out, held_out_acceptance_rate, cost_ratio, verify_ratio (NaN for
     "auto"), overhead_ratio, tokens (the shortest text's) and plain_share (of all
     tokens, those of plain steps that a rule chose).
     """
     lines = []
+    if "temperature" not in rows:  # a run from before there was one is greedy
+        rows = rows.assign(temperature=0.0)
+    rows = rows.assign(temperature=rows["temperature"].fillna(0.0))
     for key, group in rows.groupby(CONFIGURATION, sort=False):
         if line := summarise_pairs(group):
             by_prompt = group.groupby("prompt_id")[_MEANS].mean()
@@ -33,7 +36,13 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
                 }
             )
     # the order in which groups happened to be drawn is no order to read in
-    lines.sort(key=lambda line: (_reading_order(line["draft"]), _length(line)))
+    lines.sort(
+        key=lambda line: (
+            line["temperature"],
+            _reading_order(line["draft"]),
+            _length(line),
+        )
+    )
     return pd.DataFrame(lines)
 
 
@@ -44,7 +53,7 @@ _MEANS = [
     "verify_ratio",
     "overhead_ratio",
 ]
-METHODS = ("skip", "exit", "shortlist", "lookup")
+METHODS = ("skip", "exit", "shortlist", "lookup", "dynamic", "small")
 
 
 def method(draft: str) -> str:

@@ -95,7 +95,7 @@ def plane(shown: Sequence[Record], alt: str) -> str:
 
 def lossless(record: Record) -> str:
     """How many texts were the target's own, ties counted apart."""
-    kept, pairs, ties = record.lossless, len(record.rows), record.ties
+    kept, pairs, ties = record.lossless, record.judged, record.ties
     text = f"Lossless in {kept} of {pairs} pairs"
     return text + (f" (with {ties} ties)" if ties else "")
 

@@ -13,6 +13,7 @@ from selfspec.study.results import read_csv, unreadable
 
 AUTO = "auto"  # the draft length of a rule that chooses it anew every round
 LOSSLESS = ("equal", "tie")
+SAMPLED = "sampled"  # in their place: two sampled texts cannot be compared
 TEXT = {
     "run_id",
     "size",

@@ -18,7 +18,7 @@ import pandas as pd
 
 from selfspec.study.experiments import EXPERIMENTS
 from selfspec.study.results import RESULTS, read_provenance, unreadable
-from selfspec.study.row_table import LOSSLESS, load_rows
+from selfspec.study.row_table import LOSSLESS, SAMPLED, load_rows
 
 SIZES = ("paper", "default", "smoke")  # the largest first
 DEVICES = {"metal": "Metal GPU", "cpu": "CPU", "cuda": "CUDA GPU"}
@@ -77,6 +77,11 @@ class Record:
     def lossless(self) -> int:
         """Pairs whose text was the target's own, those too short to time among them."""
         return int(self.rows["lossless"].isin(LOSSLESS).sum())
+
+    @property
+    def judged(self) -> int:
+        """Pairs whose text could be judged: all but the sampled ones."""
+        return int((self.rows["lossless"] != SAMPLED).sum())
 
     @property
     def ties(self) -> int:
