@@ -39,7 +39,7 @@ def machine_runs(records: Sequence[Record], pages: Container[str]) -> str:
         best = sweep_summary.best(lines)
         rows.append(
             (
-                *_run(record, pages),
+                *run_cells(record, pages),
                 len(lines),
                 f"{best['speedup']:.2f}{interval(best)}",
                 f"{best['predicted_speedup']:.2f}",
@@ -71,7 +71,7 @@ def auto_runs(records: Sequence[Record], pages: Container[str]) -> str:
         for line in auto_summary.compare(record.table, fixed).to_dict("records"):
             rows.append(
                 (
-                    *_run(record, pages),
+                    *run_cells(record, pages),
                     line["draft"],
                     f"{line['speedup']:.2f}{interval(line)}",
                     line["promise"],
@@ -94,7 +94,8 @@ def fixed_in_words(line) -> str:
     return " to ".join(dict.fromkeys(ends))
 
 
-def _run(record: Record, pages: Container[str]) -> tuple[str, str, str]:
+def run_cells(record: Record, pages: Container[str]) -> tuple[str, str, str]:
+    """Machine, model, and size with its date: how every row of a run begins."""
     size = record.size
     if record.page in pages:
         size = f"{{doc}}`{size} </{record.page}>`"

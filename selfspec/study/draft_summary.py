@@ -72,7 +72,8 @@ def prediction_error(table: pd.DataFrame, column: str = "predicted_speedup"):
 
 def _reading_order(draft: str) -> tuple:
     """Kinds in the order of METHODS, then by the first number in the label."""
-    numbers = [int(word) for word in draft.split() if word.isdigit()]
+    words = draft.replace(",", "").split()
+    numbers = [int(word) for word in words if word.isdigit()]
     kind = method(draft)
     place = METHODS.index(kind) if kind in METHODS else len(METHODS)
     return (place, kind, numbers[:1] or [0], draft)

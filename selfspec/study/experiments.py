@@ -25,12 +25,14 @@ class Experiment:
         title: what its run pages are called.
         home: the page of the book that its runs stand under.
         summary: module of selfspec.study with `summarise(rows)`.
+        model: what it measures where nobody says.
     """
 
     name: str
     title: str
     home: str
     summary: str
+    model: str = "smollm2-135m"
 
     def summarise(self, rows: "pd.DataFrame") -> "pd.DataFrame":
         """One line a configuration, of one run's rows; needs no MLX."""
@@ -40,6 +42,7 @@ class Experiment:
 NAIVE_SWEEP = "naive-sweep"
 MACHINE = "machine"
 AUTO = "auto"
+LAYERSKIP = "layerskip"
 
 # In the order in which `make study` runs them and the book shows them.
 EXPERIMENTS = {
@@ -48,5 +51,8 @@ EXPERIMENTS = {
         Experiment(NAIVE_SWEEP, "Naive layer skip", "naive-sweep", "sweep_summary"),
         Experiment(MACHINE, "What a step costs", "machine", "draft_summary"),
         Experiment(AUTO, "A rule that declines", "auto", "draft_summary"),
+        Experiment(
+            LAYERSKIP, "LayerSkip", "layerskip", "draft_summary", "layerskip-small"
+        ),
     )
 }

@@ -17,10 +17,13 @@ import nbformat
 import yaml
 
 from selfspec.study import (
+    arms_table,
     draft_fragments,
     engine_values,
     figures,
     fragments,
+    layerskip_fragments,
+    layerskip_values,
     page_check,
     plane,
     projection,
@@ -33,7 +36,15 @@ from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
 from selfspec.study.results import RESULTS, write_atomic
 
 # The order of the book. A page that is not named here still gets in, before the end.
-FRONT = ("method", "naive-sweep", "engine", "machine", "auto", "projection")
+FRONT = (
+    "method",
+    "naive-sweep",
+    "engine",
+    "machine",
+    "auto",
+    "layerskip",
+    "projection",
+)
 BACK = ("references",)
 
 
@@ -65,14 +76,21 @@ def write(root: Path) -> Written:
     records = run_records.latest(every)
     sweeps = run_records.of_experiment(records, NAIVE_SWEEP)
     pages, left_out = _run_pages(book, every)
-    post = reference.post(root)
+    post, arms = reference.post(root), arms_table.load(root)
     texts = {
         "answer.md": fragments.answer(sweeps),
         "naive-sweep-runs.md": fragments.runs_table(sweeps, pages),
         "machine-runs.md": draft_fragments.machine_runs(records, pages),
         "auto-runs.md": draft_fragments.auto_runs(records, pages),
         "projection.md": projection.fragment(records, root),
-        "values.json": _json(values.values(records, post) | engine_values.values(root)),
+        "layerskip-runs.md": layerskip_fragments.runs(records, pages),
+        "layerskip-arms.md": layerskip_fragments.arms(arms),
+        "layerskip-published.md": layerskip_fragments.published(root),
+        "values.json": _json(
+            values.values(records, post)
+            | engine_values.values(root)
+            | {key: values.plain(v) for key, v in layerskip_values.of_arms(arms).items()}
+        ),
         **_plane(records, post),
     }
     for page, record in pages.items():

@@ -14,12 +14,12 @@ from itertools import cycle
 
 import pandas as pd
 
-from selfspec.study import figures
+from selfspec.study import figures, layerskip_page, layerskip_summary
 from selfspec.study.draft_summary import METHODS, method
-from selfspec.study.experiments import MACHINE, NAIVE_SWEEP
+from selfspec.study.experiments import LAYERSKIP, MACHINE, NAIVE_SWEEP
 from selfspec.study.run_records import Record, headlines, of_experiment
 
-FIXED_LENGTH = (NAIVE_SWEEP, MACHINE)
+FIXED_LENGTH = (NAIVE_SWEEP, MACHINE, LAYERSKIP)
 # Okabe-Ito; a shape each besides, for those who do not tell the colours apart
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("o", "s", "^", "v", "P", "X", "*")
@@ -94,6 +94,10 @@ def _points(record: Record) -> pd.DataFrame:
     table = record.table
     if record.experiment == NAIVE_SWEEP:
         return table.assign(method="skip, " + table["mechanism"])
+    if record.experiment == LAYERSKIP:
+        table = layerskip_summary.fixed(table)
     kinds = table["draft"].map(method)
+    if record.experiment == LAYERSKIP and layerskip_page.has_answers(record.facts):
+        kinds = kinds.replace("exit", "exit, taught")
     # the engine drafts on one cache, as the sweep's second mechanism does
     return table.assign(method=kinds.replace("skip", "skip, one cache"))

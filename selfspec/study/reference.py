@@ -6,6 +6,7 @@ the row says so.
 
     post = reference.post(root)          # the June 2026 post's figures
     curves = reference.apple_curves(root)     # v(m) as others published it
+    speed = reference.layerskip_speed(root)   # what trained exits gave elsewhere
 """
 
 from dataclasses import dataclass
@@ -125,3 +126,26 @@ def apple_curves(root: Path) -> list[Curve]:
         )
         for key, part in table.groupby(keys, sort=False)
     ]
+
+
+def layerskip_speed(root: Path) -> pd.DataFrame:
+    """Published speedups of drafts that leave early, models trained for it.
+
+    Adds cost_ratio: c from weight shares, (E + h) / (L + h), with h the head in layers.
+    """
+    table = pd.read_csv(root / FOLDER / "layerskip-speed.csv")
+
+    def cost_ratio(row) -> float:
+        return weight_share_cost(
+            num_layers=int(row["num_layers"]),
+            skipped_layers=int(row["num_layers"] - row["exit_layer"]),
+            layer_weights=row["num_layers"],
+            head_weights=row["head_in_layers"],
+        )
+
+    return table.assign(cost_ratio=table.apply(cost_ratio, axis=1))
+
+
+def layerskip_exits(root: Path) -> pd.DataFrame:
+    """Published scores of exits with and without the training, a row each."""
+    return pd.read_csv(root / FOLDER / "layerskip-exits.csv")

@@ -53,6 +53,24 @@ def median_ratio(ratios: Sequence[float]) -> Estimate:
     values = np.asarray(list(ratios), float)
     if values.size == 0 or not np.all(np.isfinite(values)) or np.any(values <= 0):
         raise ValueError(f"ratios must be positive finite numbers, got {values}")
+    return _median(values)
+
+
+def median_difference(differences: Sequence[float]) -> Estimate:
+    """Median of one difference per seed with the same interval; any sign, any unit.
+
+    Its verdict is of no use: it compares with 1, which only a ratio is compared with.
+
+    Raises:
+        ValueError: no value, or one that is not finite.
+    """
+    values = np.asarray(list(differences), float)
+    if values.size == 0 or not np.all(np.isfinite(values)):
+        raise ValueError(f"differences must be finite numbers, got {values}")
+    return _median(values)
+
+
+def _median(values: np.ndarray) -> Estimate:
     middle = float(np.median(values))
     if values.size < FEWEST_PROMPTS:
         return Estimate(middle, float("nan"), float("nan"), values.size)

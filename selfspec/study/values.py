@@ -16,9 +16,22 @@ from typing import Any
 
 import pandas as pd
 
-from selfspec.study import auto_summary, machine_values, sweep_summary
+from selfspec.study import (
+    auto_summary,
+    layerskip_summary,
+    layerskip_values,
+    machine_values,
+    sweep_summary,
+)
 from selfspec.study.draft_summary import prediction_error
-from selfspec.study.experiments import AUTO, EXPERIMENTS, MACHINE, NAIVE_SWEEP
+from selfspec.study.experiments import (
+    AUTO,
+    EXPERIMENTS,
+    LAYERSKIP,
+    MACHINE,
+    NAIVE_SWEEP,
+)
+from selfspec.study.layerskip_values import LAYERSKIP_FIELDS
 from selfspec.study.machine_values import MACHINE_FIELDS
 from selfspec.study.results import slug
 from selfspec.study.run_records import DEVICES, Record, count, headlines
@@ -55,6 +68,7 @@ def _fields(experiment: str) -> list[str]:
         *DRAFT_FIELDS,
         *(AUTO_FIELDS if experiment == AUTO else ()),
         *(MACHINE_FIELDS if experiment == MACHINE else ()),
+        *(LAYERSKIP_FIELDS if experiment == LAYERSKIP else ()),
     ]
 
 
@@ -104,7 +118,11 @@ def of_run(record: Record) -> dict[str, Any]:
     }
     found = {key: plain(figures[key]) for key in RUN_FIELDS}
     if record.experiment != NAIVE_SWEEP:
-        found |= of_drafts(table)
+        layerskip = record.experiment == LAYERSKIP
+        found |= of_drafts(layerskip_summary.fixed(table) if layerskip else table)
+        if layerskip:
+            known = layerskip_values.of_layerskip(record.facts, record.rows, table)
+            found |= {key: plain(value) for key, value in known.items()}
         if record.experiment == MACHINE:
             known = machine_values.of_machine(record.facts)
             found |= {key: plain(value) for key, value in known.items()}
