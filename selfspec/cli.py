@@ -33,8 +33,8 @@ def parser() -> argparse.ArgumentParser:
     which = study.add_mutually_exclusive_group()
     which.add_argument(
         "--model",
-        default="smollm2-135m",
-        help="smollm2-135m (fetched for you), a hub name (owner/name) or a folder",
+        help="smollm2-135m (fetched for you), a hub name (owner/name) or a folder; "
+        "layerskip-small is this project's own (default: the experiment's)",
     )
     which.add_argument(
         "--preset",
@@ -125,7 +125,8 @@ def _study(arguments) -> int:
         study.run_preset(arguments.preset, size=size, finished=finished, **options)
     else:
         size = arguments.size or "default"
-        finished(study.run_study(arguments.model, size=size, **options))
+        model = arguments.model or EXPERIMENTS[arguments.experiment].model
+        finished(study.run_study(model, size=size, **options))
     print("next: selfspec book")
     return 0
 

@@ -78,8 +78,8 @@ def measure(
     small: list[Any] = []  # loaded once, and not before memory without it is known
 
     def small_model():
-        small.append(subject.small().model)
-        return small[0]
+        small.append(subject.small())
+        return small[0].model
 
     memory = layerskip_facts.memory(
         subject.loaded.model,
@@ -88,8 +88,7 @@ def measure(
         num_tokens=chosen.num_tokens,
         other=small_model if subject.small else None,
     )
-    others = {SMALL_MODEL: ModelDraft(one) for one in small}
-    others |= subject.chosen_by_knapsack(profile, main)
+    others = {SMALL_MODEL: ModelDraft(one.model) for one in small}
     grid = layerskip_grid.make_grid(num_layers, chosen, others)
     facts = find_out(subject, grid, chosen)
     return draft_bench.measure(
@@ -108,7 +107,7 @@ def measure(
             **facts,
             "memory": memory,
             "main_exit": main,
-            "small_model": small_facts(subject, small, main),
+            "small_model": small_facts(small[0]) if small else None,
             "subject": subject.facts(),
         },
     )
@@ -144,17 +143,13 @@ def find_out(subject: Subject, grid: DraftGrid, size: LayerSkipSize) -> dict[str
     }
 
 
-def small_facts(subject: Subject, small: list, main: int) -> dict[str, Any] | None:
-    """What the other draft is: its size beside what the main exit runs."""
-    if not small:
-        return None
-    source = subject.small().source
+def small_facts(small) -> dict[str, Any]:
+    """What the other draft model is."""
     return {
-        "name": source.name,
-        "layers": source.num_layers,
-        "parameters": source.num_parameters,
-        "bytes": source.num_bytes,
-        "exit_parameters": subject.parameters_until(main),
+        "name": small.source.name,
+        "layers": small.source.num_layers,
+        "parameters": small.source.num_parameters,
+        "bytes": small.source.num_bytes,
     }
 
 

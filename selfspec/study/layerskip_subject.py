@@ -10,14 +10,9 @@ is asked the committed prompts, and its exits are scored on the prompts' own tex
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from mlx.utils import tree_flatten
-
 from selfspec import models
-from selfspec.models.blocks import find_stack
 from selfspec.study import bench
 from selfspec.study.exit_scores import Text
 from selfspec.study.layerskip_grid import LayerSkipSize
@@ -61,27 +56,12 @@ class Subject:
         """What is written for one token."""
         return self.loaded.tokenizer.decode([token])
 
-    def parameters_until(self, exit_layer: int) -> int:
-        """Weights that a draft step of that exit reads: its layers, norm and head."""
-        stack = find_stack(self.loaded.model)
-        late = sum(
-            array.size
-            for layer in stack.layers[exit_layer:]
-            for _, array in tree_flatten(layer.parameters())
-        )
-        return self.loaded.source.num_parameters - late
-
     def facts(self) -> dict[str, Any]:
         """For the run's provenance."""
-        stack = find_stack(self.loaded.model)
-        layers = self.loaded.source.num_parameters - self.parameters_until(0)
-        per_layer = layers / stack.num_layers
-        head = self.parameters_until(0)
         return {
             "task": self.task,
             "trained": dict(self.trained),
-            "layers": stack.num_layers,
-            "head_in_layers": head / per_layer,
+            "layers": self.loaded.source.num_layers,
         }
 
 
@@ -117,5 +97,3 @@ def own_text(tokenizer, prompt: Prompt) -> Text:
     ids = models.encode_text(tokenizer, prompt.text)[:TEXT_TOKENS]
     return Text(tuple(ids), start=1)
 
-
-__all__ = ["SMALL", "Subject", "cache", "find", "Path"]

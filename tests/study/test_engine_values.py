@@ -19,6 +19,7 @@ def result(tmp_path_factory):
     """What the benchmark prints last, of a tiny random model."""
     model = tiny.save_tiny_model(tmp_path_factory.mktemp("models") / "tiny-llama")
     words = ["--tokens", "8", "--prompts", "2", "--prompt-tokens", "70"]
+    words += ["--profile-seconds", "2"]
     out = subprocess.run(
         [sys.executable, BENCHMARK, "--model", model, "--skip", "0.3", *words],
         capture_output=True,

@@ -8,11 +8,23 @@ import pandas as pd
 import pytest
 
 from selfspec.study import draft_summary, pages, sweep_summary
-from selfspec.study.experiments import AUTO, EXPERIMENTS, MACHINE, NAIVE_SWEEP
+from selfspec.study.experiments import (
+    AUTO,
+    EXPERIMENTS,
+    LAYERSKIP,
+    MACHINE,
+    NAIVE_SWEEP,
+)
 
 
-def test_the_three_experiments_are_there_under_their_own_names():
-    assert list(EXPERIMENTS) == [NAIVE_SWEEP, MACHINE, AUTO]
+def test_the_experiments_are_there_under_their_own_names():
+    assert [n for n in EXPERIMENTS if n in (NAIVE_SWEEP, MACHINE, AUTO, LAYERSKIP)] == [
+        NAIVE_SWEEP,
+        MACHINE,
+        AUTO,
+        LAYERSKIP,
+    ]
+    assert EXPERIMENTS[LAYERSKIP].model == "layerskip-small"
     assert all(name == e.name for name, e in EXPERIMENTS.items())
     assert len({e.title for e in EXPERIMENTS.values()}) == len(EXPERIMENTS)
 
