@@ -1,0 +1,67 @@
+"""Blocks that are run alone are the model's own; a batch is its rows."""
+
+import families
+import mlx.core as mx
+import pytest
+
+from selfspec.models import UnsupportedModelError, find_stack
+from selfspec.selection import make_windows
+from selfspec.selection.passes import TargetText, round_starts
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma3_text", "olmo3"])
+def text(request):
+    model = families.build(request.param)
+    [window] = make_windows(
+        model, [families.prompt(request.param, 10)], num_tokens=24
+    )
+    return TargetText(find_stack(model), window)
+
+
+def test_the_rows_say_what_the_target_said(text):
+    assert text.target.tolist()[:-1] == text.ids[0].tolist()[1:]
+
+
+def test_block_by_block_is_the_model(text):
+    assert len(text.depths) == 2 * text.stack.num_layers + 1
+    assert mx.allclose(text.depths[-1], text.last, rtol=1e-3, atol=1e-3)
+    assert text.predict(text.depths[-1])[0].tolist() == text.target.tolist()
+
+
+def test_two_blocks_are_a_layer(text):
+    rows = text.depths[4]
+    both = text.run_block(5, text.run_block(4, rows))
+    assert mx.allclose(both, text.run_layer(2, rows), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("depth", [0, 3, 8])
+def test_cells_do_not_know_of_one_another(text, depth):
+    here, other = text.depths[depth], text.depths[depth + 1]
+    both = text.run_block(depth, mx.concatenate([here, other]))
+    for cell, rows in enumerate((here, other)):
+        alone = text.run_block(depth, rows)
+        assert mx.allclose(both[cell], alone[0], rtol=1e-4, atol=1e-4)
+
+
+def test_the_head_is_asked_in_parts(text):
+    rows = mx.concatenate([text.depths[-1]] * 9 + [text.depths[2]])
+    found = text.predict(rows)
+    assert found.shape == (10, text.num_rows)
+    assert found[0].tolist() == found[8].tolist() == text.target.tolist()
+    assert found[9].tolist() != found[0].tolist()
+
+
+def test_blocks_side_by_side_cannot_be_followed_alone():
+    model = families.build("cohere2")
+    [window] = make_windows(model, [families.prompt("cohere2", 10)], num_tokens=8)
+    text = TargetText(find_stack(model), window)
+    with pytest.raises(UnsupportedModelError, match="do not follow one another.*Way out"):
+        text.depths  # noqa: B018
+
+
+def test_rounds():
+    assert round_starts(5, 1) == [0, 1, 2, 3, 4]
+    assert round_starts(7, 3) == [0, 0, 0, 3, 3, 3, 6]
+    assert round_starts(7, 3, phase=2) == [0, 0, 2, 2, 2, 5, 5]
+    with pytest.raises(ValueError, match="phase below"):
+        round_starts(5, 2, phase=2)
