@@ -3,9 +3,10 @@
 Regime: one prompt at a time, greedy, real text, warm caches of the machine, prefill and
 decode apart; the BLAS thread count at which plain decoding is fastest, the same in all
 arms. Arms run back to back in shuffled order; every figure is the median over prompts
-of ratios within one such block, with its 95 % interval. c and v are measured before any
-round is timed. Decoding seconds are those of N tokens less those of one token, or less
-the prefill, the same for every engine of a comparison.
+of ratios within one such block, with its 95 % interval. c and v come from the profile of
+the model on this machine, measured before any round is timed. Decoding seconds are those
+of N tokens less those of one token, or less the prefill, the same for every engine of a
+comparison.
 
     python benchmarks/decoding.py --model smollm2-135m --tokens 48 --prompts 8
     python benchmarks/decoding.py --save      # keep it for the book, below results/
@@ -28,10 +29,10 @@ from selfspec import blas
 # isort: split
 import mlx.core as mx
 from mlx_lm.generate import generate_step as mlx_lm_step
-from mlx_lm.generate import generation_stream, speculative_generate_step
+from mlx_lm.generate import speculative_generate_step
 from mlx_lm.models.cache import make_prompt_cache
 
-from selfspec.costs import choose_threads
+from selfspec.costs.profiling import BUDGET
 from selfspec.decoding import (
     ExitDraft,
     ShortlistDraft,
@@ -40,12 +41,9 @@ from selfspec.decoding import (
     generate_step,
     shorter_list_model,
 )
-from selfspec.decoding.acceptance import Greedy
-from selfspec.decoding.binding import bind
-from selfspec.decoding.caches import Caches
-from selfspec.decoding.drafting import Target
 from selfspec.models import device, find_stack
 from selfspec.study import engine_values, provenance, reference
+from selfspec.study.known_costs import machine_profile
 from selfspec.study.results import write_atomic
 from selfspec.study.statistics import median_ratio
 
@@ -107,41 +105,14 @@ def estimate(ratios) -> dict[str, float | None]:
     }
 
 
-def costs_of(model, prompt, draft, num_draft_tokens, repeats) -> tuple[float, float]:
-    """c and v(D + 1) of a draft, in plain steps, measured before any round is timed."""
-    caches = Caches(make_prompt_cache(model))
-    target = Target(model, caches, stack=find_stack(model))
-    rule, rows = Greedy(), {"step": [], "draft": [], "verify": []}
-    with mx.stream(generation_stream):
-        target.logits(mx.array(prompt[:-1], mx.uint32))
-        caches.evaluate()
-        drafter = bind(draft, target)
-        for _ in range(repeats + 1):
-            steps = generate_step(prompt[-1:], model, prompt_cache=caches.entries)
-            next(steps)  # plain decoding is pipelined: time it in its stride
-            started = time.perf_counter()
-            for _ in range(4):
-                next(steps)
-            rows["step"].append((time.perf_counter() - started) / 4)
-            steps.close()
-            caches.roll_back(len(prompt) - 1)
-            started = time.perf_counter()
-            proposal = drafter.propose(prompt, num_draft_tokens, rule)
-            mx.eval(proposal.tokens)
-            drafted = time.perf_counter()
-            logits = drafter.verify(prompt, proposal.tokens)
-            mx.eval(rule.accept(proposal.tokens, None, logits, None))
-            rows["verify"].append(time.perf_counter() - drafted)
-            rows["draft"].append((drafted - started) / num_draft_tokens)
-            caches.roll_back(len(prompt) - 1)
-    step = median(rows["step"][1:])
-    return median(rows["draft"][1:]) / step, median(rows["verify"][1:]) / step
-
-
-def drafts_against_plain(model, prompts, drafts, args, rng) -> dict[str, dict]:
+def drafts_against_plain(model, prompts, drafts, args, rng, profile) -> dict[str, dict]:
     """Each draft's measured S beside (1 + A) / (cD + v), prompt by prompt."""
+    context = len(prompts[0]) + args.tokens // 2
     costs = {
-        name: costs_of(model, prompts[0], draft, args.draft_tokens, args.prompts)
+        name: (
+            profile.cost_ratio(draft, context, args.draft_tokens),
+            profile.draft_verify_ratio(draft, args.draft_tokens + 1, context),
+        )
         for name, draft in drafts.items()
     }
 
@@ -297,10 +268,7 @@ def measure(loaded, args) -> dict[str, Any]:
     model, rng = loaded.model, random.Random(args.seed)
     short = windows(loaded.tokenizer, args.prompts, 64)
     long = windows(loaded.tokenizer, args.prompts, args.prompt_tokens)
-    if args.threads:
-        blas.set_threads(args.threads)
-    else:
-        choose_threads(model, context=short[0])
+    profile = machine_profile(loaded, budget=args.profile_seconds)
     layers = find_stack(model).num_layers
     vocab = model(mx.array([[0]])).shape[-1]
     skip = SkipDraft.middle(layers, args.skip)
@@ -310,7 +278,7 @@ def measure(loaded, args) -> dict[str, Any]:
         "exit, nothing reused": ExitDraft(layers // 2, reuse=False),
         "shortlist": ShortlistDraft(SkipDraft(), range(min(SHORTLIST, vocab))),
     }
-    found = drafts_against_plain(model, short, drafts, args, rng)
+    found = drafts_against_plain(model, short, drafts, args, rng, profile)
     for name, memory in extra_memory(model, short[0], drafts, args.tokens).items():
         found[name] |= memory
     return {
@@ -365,7 +333,7 @@ def main() -> None:
     parser.add_argument("--draft-tokens", type=int, default=2)
     parser.add_argument("--skip", type=float, default=0.1, help="fraction of layers")
     parser.add_argument("--prompt-tokens", type=int, default=512, help="first token")
-    parser.add_argument("--threads", type=int, default=0, help="BLAS; 0 measures")
+    parser.add_argument("--profile-seconds", type=float, default=BUDGET)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", action="store_true", help="keep it below results/")
     args = parser.parse_args()
