@@ -25,6 +25,9 @@ class DraftPolicy(Protocol):
     def record(self, finished: Round) -> None:
         """Told of every round that drafted."""
 
+    # A policy that looks at the text has a third method, `begin(text)`: called once,
+    # before the first choice, with the list of token ids, which grows as it is written.
+
 
 class FixedLength:
     """The same draft and length every time."""

@@ -85,8 +85,11 @@ class Decoder:
         # Not when this was made: others may have used the cache since.
         self.target.base = self.target.caches.length
         self.trace.draft_stopped = ""
+        begin = getattr(self.policy, "begin", None)
         try:
             self.prefill()
+            if begin is not None:
+                begin(self.tokens)
             if not (left or self.drafts):  # mlx-lm reads the last token too
                 self._step(mx.array(self.tokens[-1:], mx.uint32), ())
             while left > 0:

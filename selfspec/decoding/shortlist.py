@@ -23,7 +23,7 @@ class Shortlist:
     """N token ids, the head's rows for them, and the way back to the whole vocabulary."""
 
     def __init__(self, tokens: tuple[int, ...], model: nn.Module, vocab_size: int):
-        self.path, head = _find_head(model)
+        self.path, head = find_head(model)
         self.vocab_size = vocab_size  # the target's; a draft model's may be smaller
         known = min(vocab_size, head.weight.shape[0])
         if max(tokens) >= known:
@@ -68,7 +68,12 @@ class Shortlist:
         return mx.put_along_axis(whole, ids, values, axis=-1)
 
 
-def _find_head(model: nn.Module) -> tuple[tuple[str, ...], nn.Module]:
+def find_head(model: nn.Module) -> tuple[tuple[str, ...], nn.Module]:
+    """Where the head is, as a path of names, and the module itself.
+
+    Raises:
+        UnsupportedModelError: none, or several.
+    """
     vocab_size = model(mx.array([[0]])).shape[-1]  # never run
     found = [
         (path, module)

@@ -14,6 +14,7 @@ _PUBLIC = {
     "Frontier": "selfspec.selection.frontier",
     "Gap": "selfspec.selection.gap",
     "Item": "selfspec.selection.items",
+    "OnlinePolicy": "selfspec.selection.online",
     "Plan": "selfspec.selection.objective",
     "Problem": "selfspec.selection.problem",
     "SELECTORS": "selfspec.selection.selectors",

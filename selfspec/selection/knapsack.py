@@ -33,7 +33,9 @@ def select(problem: Problem) -> Frontier:
         [round(budget * problem.total) for budget in problem.budgets],
         alternatives=[i for i, item in enumerate(items) if item.tokens],
     )
-    drafts = [draft_of(items[i] for i in taken) for taken in chosen if taken is not None]
+    drafts = [
+        draft_of(items[i] for i in taken) for taken in chosen if taken is not None
+    ]
     return problem.frontier("knapsack", drafts, began)
 
 

@@ -151,7 +151,9 @@ class TargetText:
             part = rows[cells : cells + HEAD_CELLS]
             last = self.stack.num_layers - 1
             layers = [pass_through(x) for x in self.stack.layers]
-            layers[last] = with_call(layers[last], lambda self, x, *a, part=part, **k: part)
+            layers[last] = with_call(
+                layers[last], lambda self, x, *a, part=part, **k: part
+            )
             model = self.stack.with_layers(layers)
             logits = model(self._blank(part), cache=self._entries(range(self.num_rows)))
             found.append(mx.argmax(logits, axis=-1))

@@ -19,6 +19,7 @@ import numpy as np
 
 from selfspec.decoding import self_test
 from selfspec.decoding.drafts import ExitDraft, ShortlistDraft, SkipDraft
+from selfspec.decoding.shortlist import find_head
 from selfspec.decoding.skip import skipping_layers
 from selfspec.models.blocks import find_stack
 from selfspec.selection.passes import TargetText, round_starts
@@ -42,7 +43,7 @@ class Score:
             and with the final norm; the latter NaN where no norm was found.
         kl: mean over rows of KL(target || draft) in nats; NaN for a shortlist, which
             gives most tokens no chance at all.
-        cosines: cosine before the norm of each row, (positions,).
+        cosines, cosines_after_norm: the same of each row, (positions,).
     """
 
     positions: int
@@ -55,6 +56,7 @@ class Score:
     cosine_after_norm: float
     kl: float
     cosines: np.ndarray
+    cosines_after_norm: np.ndarray
 
     def by_window(self) -> np.ndarray:
         """First-token agreement of each window, (windows,)."""
@@ -135,7 +137,59 @@ class Scorer:
             cosine_after_norm=float(after.mean()),
             kl=float(kl.mean()),
             cosines=cosines,
+            cosines_after_norm=after,
         )
+
+    def sampled_acceptance(self, draft, temperature: float = 0.7) -> dict[str, float]:
+        """Chance that a first token sampled by the draft is kept, by both rules.
+
+        Rejection keeps it with min(1, p/q), so with the sum of min(p, q) over tokens;
+        the match rule samples the target as well and keeps it if they are equal, so with
+        the sum of p*q. Exact, from the two distributions at every row.
+
+        Returns:
+            "rejection" and "match", means over all rows.
+        """
+        inner, tokens = _unwrap(draft, self.stack.num_layers)
+        layers = skipping_layers(self.stack, inner)
+        kept = {"rejection": 0.0, "match": 0.0}
+        for text in self.texts:
+            logits, _ = text.draft(layers, starts=range(text.num_rows))
+            target = mx.softmax(text.log_probs / temperature, axis=-1)
+            drafted = logits[0]
+            if tokens is not None:
+                target, drafted = target[:, tokens], drafted[:, tokens]
+            chance = mx.softmax(drafted / temperature, axis=-1)
+            kept["rejection"] += mx.minimum(target, chance).sum().item()
+            kept["match"] += (target * chance).sum().item()
+        return {name: total / self.num_positions for name, total in kept.items()}
+
+    def lemma_cosines(self) -> list[float]:
+        """The cosine that the lemma of KnapSpec asks for at every row.
+
+        1 - margin^2 / (2 |x|^2 max |w_top - w_other|^2), with x after the final norm,
+        margin the top logit's lead and w the rows of the head (arXiv 2602.20217). Empty
+        where norm or head cannot be told by structure.
+        """
+        if self.norm is None:
+            return []
+        head = head_rows(self.model)
+        if head is None:
+            return []
+        lengths = (head * head).sum(axis=-1)
+        found = []
+        for text in self.texts:
+            states = self.norm(text.last)[0].astype(mx.float32)
+            logits = states @ head.T
+            best = mx.argmax(logits, axis=-1)
+            two = mx.topk(logits, 2, axis=-1)
+            lead = mx.abs(two[:, 0] - two[:, 1])
+            top = head[best]
+            apart = (top * top).sum(-1, keepdims=True) + lengths - 2 * top @ head.T
+            spread = mx.maximum(apart.max(axis=-1), 1e-12)
+            size = (states * states).sum(axis=-1)
+            found += (1 - lead * lead / (2 * size * spread)).tolist()
+        return found
 
     def _first_tokens(self, text: TargetText, layers, tokens) -> dict[str, np.ndarray]:
         """Every row as the first of a round."""
@@ -202,6 +256,19 @@ def _cosine(one: mx.array, other: mx.array) -> mx.array:
     one, other = one.astype(mx.float32), other.astype(mx.float32)
     lengths = mx.linalg.norm(one, axis=-1) * mx.linalg.norm(other, axis=-1)
     return (one * other).sum(axis=-1) / mx.maximum(lengths, 1e-12)
+
+
+def head_rows(model) -> mx.array | None:
+    """The head's matrix (V, d) in float32; None where it has a bias, or is not found."""
+    _, head = find_head(model)
+    rows = head.get("weight")
+    if rows is None or head.get("bias") is not None:
+        return None
+    if head.get("scales") is not None:
+        rows = mx.dequantize(
+            rows, head["scales"], head.get("biases"), head.group_size, head.bits
+        )
+    return rows.astype(mx.float32)
 
 
 def _final_norm(stack):

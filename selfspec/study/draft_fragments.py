@@ -12,8 +12,9 @@ import pandas as pd
 
 from selfspec.study import auto_summary, sweep_summary
 from selfspec.study.draft_summary import prediction_error
-from selfspec.study.experiments import AUTO, MACHINE
+from selfspec.study.experiments import AUTO, KNAPSACK, MACHINE
 from selfspec.study.fragments import NOTHING, interval, table, verdicts
+from selfspec.study.knapsack_values import of_knapsack
 from selfspec.study.markdown import literal
 from selfspec.study.run_records import Record, of_experiment
 
@@ -81,6 +82,44 @@ def auto_runs(records: Sequence[Record], pages: Container[str]) -> str:
                 )
             )
     return table(head, rows) if rows else NOTHING
+
+
+def knapsack_runs(records: Sequence[Record], pages: Container[str]) -> str:
+    """One row a run: the set nearest to clearing its cost, and the best that was timed."""
+    head = (
+        *_RUN,
+        "nearest set",
+        "c",
+        "agreement, held out",
+        "budgets won against the middle",
+        "best S",
+        "predicted S",
+        "draft",
+        "lossless",
+    )
+    rows = []
+    for record in of_experiment(records, KNAPSACK):
+        known = of_knapsack(record.facts, record.table)
+        best = sweep_summary.best(record.table)
+        won = known["sure_budgets"]
+        rows.append(
+            (
+                *run_cells(record, pages),
+                known["nearest_selector"] or "-",
+                _or_dash(known["nearest_c"], ".2f"),
+                _or_dash(known["nearest_agreement_percent"], ".0f") + "%",
+                "no interval" if won is None else f"{won} of {known['budgets']}",
+                f"{best['speedup']:.2f}{interval(best)}",
+                f"{best['predicted_speedup']:.2f}",
+                f"{best['draft']}, {int(best['num_draft_tokens'])} tokens",
+                f"{record.lossless} of {record.judged}",
+            )
+        )
+    return table(head, rows) if rows else NOTHING
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
 
 def fixed_in_words(line) -> str:

@@ -42,6 +42,7 @@ class Experiment:
 NAIVE_SWEEP = "naive-sweep"
 MACHINE = "machine"
 AUTO = "auto"
+KNAPSACK = "knapsack"
 LAYERSKIP = "layerskip"
 
 # In the order in which `make study` runs them and the book shows them.
@@ -51,6 +52,7 @@ EXPERIMENTS = {
         Experiment(NAIVE_SWEEP, "Naive layer skip", "naive-sweep", "sweep_summary"),
         Experiment(MACHINE, "What a step costs", "machine", "draft_summary"),
         Experiment(AUTO, "A rule that declines", "auto", "draft_summary"),
+        Experiment(KNAPSACK, "Choosing the blocks", "knapsack", "draft_summary"),
         Experiment(
             LAYERSKIP, "LayerSkip", "layerskip", "draft_summary", "layerskip-small"
         ),

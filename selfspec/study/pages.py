@@ -42,6 +42,7 @@ FRONT = (
     "engine",
     "machine",
     "auto",
+    "knapsack",
     "layerskip",
     "projection",
 )
@@ -82,6 +83,7 @@ def write(root: Path) -> Written:
         "naive-sweep-runs.md": fragments.runs_table(sweeps, pages),
         "machine-runs.md": draft_fragments.machine_runs(records, pages),
         "auto-runs.md": draft_fragments.auto_runs(records, pages),
+        "knapsack-runs.md": draft_fragments.knapsack_runs(records, pages),
         "projection.md": projection.fragment(records, root),
         "layerskip-runs.md": layerskip_fragments.runs(records, pages),
         "layerskip-arms.md": layerskip_fragments.arms(arms),
@@ -89,7 +91,10 @@ def write(root: Path) -> Written:
         "values.json": _json(
             values.values(records, post)
             | engine_values.values(root)
-            | {key: values.plain(v) for key, v in layerskip_values.of_arms(arms).items()}
+            | {
+                key: values.plain(v)
+                for key, v in layerskip_values.of_arms(arms).items()
+            }
         ),
         **_plane(records, post),
     }

@@ -27,10 +27,12 @@ from selfspec.study.draft_summary import prediction_error
 from selfspec.study.experiments import (
     AUTO,
     EXPERIMENTS,
+    KNAPSACK,
     LAYERSKIP,
     MACHINE,
     NAIVE_SWEEP,
 )
+from selfspec.study.knapsack_values import KNAPSACK_FIELDS, of_knapsack
 from selfspec.study.layerskip_values import LAYERSKIP_FIELDS
 from selfspec.study.machine_values import MACHINE_FIELDS
 from selfspec.study.results import slug
@@ -68,6 +70,7 @@ def _fields(experiment: str) -> list[str]:
         *DRAFT_FIELDS,
         *(AUTO_FIELDS if experiment == AUTO else ()),
         *(MACHINE_FIELDS if experiment == MACHINE else ()),
+        *(KNAPSACK_FIELDS if experiment == KNAPSACK else ()),
         *(LAYERSKIP_FIELDS if experiment == LAYERSKIP else ()),
     ]
 
@@ -122,6 +125,9 @@ def of_run(record: Record) -> dict[str, Any]:
         found |= of_drafts(layerskip_summary.fixed(table) if layerskip else table)
         if layerskip:
             known = layerskip_values.of_layerskip(record.facts, record.rows, table)
+            found |= {key: plain(value) for key, value in known.items()}
+        if record.experiment == KNAPSACK:
+            known = of_knapsack(record.facts, table)
             found |= {key: plain(value) for key, value in known.items()}
         if record.experiment == MACHINE:
             known = machine_values.of_machine(record.facts)

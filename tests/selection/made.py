@@ -46,7 +46,7 @@ def interacting(num_layers: int, seed: int):
     return score
 
 
-def problem(num_layers: int = 4, seed: int = 0, score=None, **options) -> Problem:
+def problem(num_layers: int = 4, score_seed: int = 0, score=None, **options) -> Problem:
     return Problem(
-        score or interacting(num_layers, seed), profile(num_layers), **options
+        score or interacting(num_layers, score_seed), profile(num_layers), **options
     )

@@ -156,9 +156,7 @@ def test_ctrl_c_leaves_the_model_as_it_was(select, monkeypatch):
     for kept, now in zip(past, problem.scorer.texts[0].past, strict=True):
         assert mx.array_equal(kept, now[0])
     draft = SkipDraft(mlp={1})
-    again = [
-        t for t, *_ in generate_step(prompt, model, draft=draft, max_tokens=12)
-    ]
+    again = [t for t, *_ in generate_step(prompt, model, draft=draft, max_tokens=12)]
     assert again == text
 
 

@@ -12,9 +12,7 @@ from selfspec.selection.passes import TargetText, round_starts
 @pytest.fixture(scope="module", params=["llama", "gemma3_text", "olmo3"])
 def text(request):
     model = families.build(request.param)
-    [window] = make_windows(
-        model, [families.prompt(request.param, 10)], num_tokens=24
-    )
+    [window] = make_windows(model, [families.prompt(request.param, 10)], num_tokens=24)
     return TargetText(find_stack(model), window)
 
 
@@ -55,7 +53,9 @@ def test_blocks_side_by_side_cannot_be_followed_alone():
     model = families.build("cohere2")
     [window] = make_windows(model, [families.prompt("cohere2", 10)], num_tokens=8)
     text = TargetText(find_stack(model), window)
-    with pytest.raises(UnsupportedModelError, match="do not follow one another.*Way out"):
+    with pytest.raises(
+        UnsupportedModelError, match="do not follow one another.*Way out"
+    ):
         text.depths  # noqa: B018
 
 

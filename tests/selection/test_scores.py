@@ -62,7 +62,9 @@ def test_every_position_is_drafted_as_the_engine_drafts_it(scored, name):
     score = scorer.score(DRAFTS[name], depth=DEPTH)
     kept, tried, first = np.zeros(DEPTH, int), np.zeros(DEPTH, int), []
     for window in windows:
-        for place, drafted in enumerate(drafted_by_the_engine(model, DRAFTS[name], window)):
+        for place, drafted in enumerate(
+            drafted_by_the_engine(model, DRAFTS[name], window)
+        ):
             rest = window.tokens[window.start + place :]
             first.append(drafted[0] == rest[0])
             for position, (ours, right) in enumerate(zip(drafted, rest, strict=False)):
@@ -87,8 +89,10 @@ def test_leaving_nothing_out_agrees_everywhere_and_is_the_target(scored):
 def test_the_windows_of_a_score(scored):
     _, windows, scorer = scored
     score = scorer.score(DRAFTS["blocks"])
-    assert score.positions == scorer.num_positions == sum(
-        len(w.generated) for w in windows
+    assert (
+        score.positions
+        == scorer.num_positions
+        == sum(len(w.generated) for w in windows)
     )
     assert np.bincount(score.window).tolist() == [len(w.generated) for w in windows]
     assert score.by_window().shape == (len(windows),)

@@ -1,0 +1,374 @@
+"""Everything about the choice of blocks that needs no clock of pairs: scores and sets.
+
+Windows of the target's own text, each block's importance, the frontier of every
+selector, what its sets are worth on texts that it did not see, and which sets are then
+timed. As dicts that JSON holds; the words for them are knapsack_page.py's.
+
+    facts, chosen = find_out(loaded, profile, size, shortlists)
+    facts["frontiers"][0]["sets"][0]["held_out"]          # agreement by window
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from selfspec import models
+from selfspec.costs import CostProfile
+from selfspec.decoding import ShortlistDraft, SkipDraft
+from selfspec.selection import (
+    SELECTORS,
+    Candidate,
+    Frontier,
+    Problem,
+    Scorer,
+    choose,
+    make_windows,
+    plan,
+)
+from selfspec.selection.objective import Plan
+from selfspec.study.knapsack_grid import KnapsackSize
+from selfspec.study.prompt_set import load_prompts
+from selfspec.study.set_statistics import holm, margin, rank_correlation, reliability
+from selfspec.study.skip_set_words import in_words
+
+DEPTH = 3  # draft positions at which chosen sets are scored
+MIDDLE = "middle"
+HEAD_ONLY = "shortlist {}"
+WITH_SKIP = "shortlist {} on a skip set"
+
+
+def find_out(
+    loaded,
+    profile: CostProfile,
+    size: KnapsackSize,
+    shortlists: Mapping[int, tuple[int, ...]],
+    *,
+    told: Callable[[str], None] = lambda what: None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Facts, and the drafts to time by label, the most promising first.
+
+    Args:
+        shortlists: size -> tokens that a head would still score.
+        told: called with what comes next.
+
+    Raises:
+        UnsupportedModelError: the model cannot be drafted with.
+    """
+    told("reading windows of the target's own text")
+    calibration = _scorer(loaded, "calibration", size.calibration_windows, size)
+    evaluation = _scorer(loaded, "evaluation", size.evaluation_windows, size)
+    problem = Problem(calibration, profile, budgets=size.budgets)
+    frontiers = []
+    for name in size.selectors:
+        told(f"selecting: {name}")
+        frontiers.append(SELECTORS[name](problem, **_options(name, size)))
+    told("scoring the sets on texts that no selector saw")
+    offered = [
+        candidate.draft
+        for frontier in frontiers
+        for candidate in _at_budgets(frontier, problem)
+    ]
+    middles = [_middle_at(budget, problem) for budget in size.budgets]
+    scored = {
+        draft: evaluation.score(draft)
+        for draft in dict.fromkeys([*offered, *filter(None, middles)])
+    }
+    budgets = [_budget(budget, frontiers, problem, scored) for budget in size.budgets]
+    for line, adjusted in zip(
+        budgets, holm([line["p"] for line in budgets]), strict=True
+    ):
+        line["p_holm"] = adjusted
+    plans = _plans(frontiers, problem, calibration, shortlists)
+    chosen = {label: found.draft for label, found in plans.items()}
+    facts = {
+        "windows": {
+            "calibration": {
+                "texts": len(calibration.windows),
+                "positions": calibration.num_positions,
+            },
+            "evaluation": {
+                "texts": len(evaluation.windows),
+                "positions": evaluation.num_positions,
+            },
+            "tokens": size.window_tokens,
+        },
+        "importance": [
+            {
+                "kind": item.kind,
+                "layer": item.index,
+                "microseconds": item.microseconds,
+                "loss": problem.loss([item]),
+            }
+            for item in problem.blocks
+        ],
+        "frontiers": [_frontier(frontier, problem, scored) for frontier in frontiers],
+        "budgets": budgets,
+        "proxy": proxy(calibration, scored),
+        "plans": [
+            _plan(label, found, problem, calibration, evaluation)
+            for label, found in plans.items()
+        ],
+        "declines": choose(plans.values()).draft is None,
+    }
+    return facts, chosen
+
+
+def at_contexts(
+    loaded, profile: CostProfile, drafts: Mapping[str, Any], size: KnapsackSize
+) -> list[dict[str, Any]]:
+    """Agreement and predicted S of the chosen drafts after longer texts.
+
+    The texts are the committed prompts one after the other, with the target's own
+    continuation at the end.
+    """
+    text = [
+        token
+        for prompt in load_prompts("evaluation")
+        for token in models.encode_text(loaded.tokenizer, prompt.text)
+    ]
+    found = []
+    for context in size.contexts:
+        long = [(text * (1 + context // len(text)))[:context]]
+        windows = make_windows(loaded.model, long, num_tokens=size.window_tokens)
+        scorer = Scorer(loaded.model, windows)
+        for label, draft in drafts.items():
+            score = scorer.score(draft)
+            planned = _worth(draft, score, profile, context)
+            found.append(
+                {
+                    "draft": label,
+                    "context": context,
+                    "positions": score.positions,
+                    "agreement": score.agreement,
+                    "cost_ratio": profile.cost_ratio(draft, context),
+                    "predicted": planned.speedup,
+                    "num_draft_tokens": planned.num_draft_tokens,
+                }
+            )
+    return found
+
+
+def _scorer(loaded, which: str, count: int, size: KnapsackSize) -> Scorer:
+    prompts = [
+        models.render_prompt(loaded.tokenizer, prompt.text)
+        for prompt in load_prompts(which, count)
+    ]
+    return Scorer(
+        loaded.model,
+        make_windows(loaded.model, prompts, num_tokens=size.window_tokens),
+    )
+
+
+def _options(name: str, size: KnapsackSize) -> dict[str, Any]:
+    return {
+        "search": {"trials": size.search_trials},
+        "beam": {"width": size.beam_width},
+    }.get(name, {})
+
+
+def _at_budgets(frontier: Frontier, problem: Problem) -> list[Candidate]:
+    """Of each budget the set that agrees most among those that save as much."""
+    found = []
+    for budget in problem.budgets:
+        enough = [c for c in frontier.candidates if _saves(c, budget, problem)]
+        if enough:
+            found.append(max(enough, key=lambda c: (c.agreement, -c.cost_ratio)))
+    return found
+
+
+def _saves(candidate: Candidate, budget: float, problem: Problem) -> bool:
+    return candidate.saved >= round(budget * problem.total)
+
+
+def _middle_at(budget: float, problem: Problem) -> SkipDraft | None:
+    """The post's set of the fewest layers that saves as much."""
+    for draft in problem.middle_drafts():
+        if _saves(problem.candidate(draft), budget, problem):
+            return draft
+    return None
+
+
+def _budget(
+    budget: float,
+    frontiers: Sequence[Frontier],
+    problem: Problem,
+    scored: dict[Any, Any],
+) -> dict[str, Any]:
+    """The best set at a budget, chosen on calibration windows, against the middle."""
+    offers = {
+        frontier.selector: max(
+            (c for c in frontier.candidates if _saves(c, budget, problem)),
+            key=lambda c: (c.agreement, -c.cost_ratio),
+            default=None,
+        )
+        for frontier in frontiers
+        if frontier.selector != MIDDLE
+    }
+    known = {name: found for name, found in offers.items() if found is not None}
+    middle = _middle_at(budget, problem)
+    nothing = {"budget": budget, "selector": "", "p": float("nan")}
+    if not known or middle is None:
+        return nothing
+    name = max(known, key=lambda n: known[n].agreement)
+    best = known[name]
+    difference = margin(scored[best.draft].by_window(), scored[middle].by_window())
+    return {
+        "budget": budget,
+        "selector": name,
+        "draft": in_words(best.draft),
+        "cost_ratio": best.cost_ratio,
+        "calibration": best.agreement,
+        "held_out": scored[best.draft].agreement,
+        "middle": in_words(middle),
+        "middle_cost_ratio": problem.profile.cost_ratio(middle, problem.context),
+        "middle_held_out": scored[middle].agreement,
+        "margin": difference.value,
+        "low": difference.low,
+        "high": difference.high,
+        "p": difference.p,
+    }
+
+
+def _frontier(frontier: Frontier, problem: Problem, scored) -> dict[str, Any]:
+    """A selector's sets at the budgets, with both agreements."""
+    sets = []
+    for candidate in dict.fromkeys(_at_budgets(frontier, problem)):
+        score = scored[candidate.draft]
+        sets.append(
+            {
+                "draft": in_words(candidate.draft),
+                "cost_ratio": candidate.cost_ratio,
+                "saved_share": candidate.saved / max(1, problem.total),
+                "calibration": candidate.agreement,
+                "held_out_agreement": score.agreement,
+                "held_out": [float(share) for share in score.by_window()],
+                "cosine": score.cosine_before_norm,
+                "kl": score.kl,
+            }
+        )
+    return {
+        "selector": frontier.selector,
+        "seconds": frontier.seconds,
+        "evaluations": frontier.evaluations,
+        "sets": sets,
+    }
+
+
+def proxy(scorer: Scorer, scored: Mapping[Any, Any]) -> dict[str, Any]:
+    """What cosine similarity says about agreement: ranks, reliability, the lemma."""
+    sets = list(scored.values())
+    cosines = [c for score in sets for c in score.cosines]
+    agreed = [a for score in sets for a in score.agreed]
+    rho, low, high = rank_correlation(
+        [score.cosine_before_norm for score in sets],
+        [score.agreement for score in sets],
+    )
+    return {
+        "sets": [
+            {
+                "draft": in_words(draft),
+                "cosine": score.cosine_before_norm,
+                "cosine_after_norm": score.cosine_after_norm,
+                "agreement": score.agreement,
+            }
+            for draft, score in scored.items()
+        ],
+        "rank_correlation": rho,
+        "rank_correlation_low": low,
+        "rank_correlation_high": high,
+        "reliability": reliability(cosines, agreed),
+        "tokens": len(agreed),
+        "lemma": lemma(scorer, [c for score in sets for c in score.cosines_after_norm]),
+    }
+
+
+def lemma(scorer: Scorer, cosines: Sequence[float]) -> dict[str, Any]:
+    """For how many tokens the published lemma says anything at the cosines that occur.
+
+    A draft's state keeps the token if its cosine to the target's is at least
+    1 - margin^2 / (2 |x|^2 max |w_top - w_other|^2), for states x after the final norm
+    and rows w of the head (KnapSpec, arXiv 2602.20217). A token for which that asks for
+    more than the median of all drafts' cosines learns nothing from it.
+    """
+    asked = scorer.lemma_cosines()
+    if not asked:
+        return {"tokens": 0, "share": float("nan"), "median": float("nan")}
+    typical = sorted(cosines)[len(cosines) // 2]
+    return {
+        "tokens": len(asked),
+        "share": sum(cosine <= typical for cosine in asked) / len(asked),
+        "median": sorted(asked)[len(asked) // 2],
+        "typical": float(typical),
+    }
+
+
+def _plans(
+    frontiers: Sequence[Frontier],
+    problem: Problem,
+    scorer: Scorer,
+    shortlists: Mapping[int, tuple[int, ...]],
+) -> dict[str, Plan]:
+    """What is worth timing: sets at each budget, the middle, the head alone, and both."""
+    drafts: dict[str, Any] = {}
+    best_small = None
+    for budget in problem.budgets:
+        found = [
+            (frontier.selector, candidate)
+            for frontier in frontiers
+            if frontier.selector != MIDDLE
+            for candidate in frontier.candidates
+            if _saves(candidate, budget, problem)
+        ]
+        if not found:
+            continue
+        name, best = max(found, key=lambda f: (f[1].agreement, -f[1].cost_ratio))
+        if best.draft not in drafts.values():
+            drafts[f"skip {budget:.0%} ({name})".replace("%", " %")] = best.draft
+            best_small = best_small or best.draft
+    if (middle := _middle_at(min(problem.budgets), problem)) is not None:
+        drafts[f"skip {min(problem.budgets):.0%} (middle)".replace("%", " %")] = middle
+    for size, tokens in shortlists.items():
+        drafts[HEAD_ONLY.format(size)] = ShortlistDraft(SkipDraft(), tokens)
+    if shortlists and best_small is not None:
+        most = max(shortlists)
+        drafts[WITH_SKIP.format(most)] = ShortlistDraft(best_small, shortlists[most])
+    plans = {
+        label: _worth(
+            draft, scorer.score(draft, depth=DEPTH), problem.profile, problem.context
+        )
+        for label, draft in drafts.items()
+    }
+    order = sorted(plans, key=lambda label: -plans[label].speedup)
+    return {label: plans[label] for label in order}
+
+
+def _worth(draft, score, profile: CostProfile, context: int) -> Plan:
+    """The plan of a scored draft; positions that no round reached are not told."""
+    known = [
+        (share, count)
+        for share, count in zip(score.agreement_at, score.counts_at, strict=True)
+        if not math.isnan(share)
+    ]
+    shares, counts = zip(*known, strict=True)
+    return plan(draft, shares, counts, profile, context=context)
+
+
+def _plan(
+    label: str, found: Plan, problem: Problem, calibration: Scorer, evaluation: Scorer
+) -> dict[str, Any]:
+    """One planned draft: both agreements, what is expected, both acceptance rules."""
+    seen = calibration.score(found.draft)
+    held_out = evaluation.score(found.draft)
+    unseen = _worth(found.draft, held_out, problem.profile, problem.context)
+    return {
+        "draft": label,
+        "leaves_out": in_words(found.draft),
+        "cost_ratio": problem.profile.cost_ratio(found.draft, problem.context),
+        "calibration": seen.agreement,
+        "held_out": held_out.agreement,
+        "num_draft_tokens": found.num_draft_tokens,
+        "predicted": found.speedup,
+        "low": found.low,
+        "predicted_held_out": unseen.speedup,
+        **evaluation.sampled_acceptance(found.draft),
+    }

@@ -1,0 +1,113 @@
+"""What choosing again while decoding costs and brings, by how often it is done.
+
+The same prompts are decoded plainly and under `OnlinePolicy` at each interval, back to
+back, in an order drawn anew for each prompt; prefill is left out. The policy may not
+decline here, because what it costs to choose is the question.
+
+    curve(loaded, profile, drafts, intervals=(0, 64), prompts=2, num_tokens=256)
+"""
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from mlx_lm.models.cache import make_prompt_cache
+
+from selfspec import models
+from selfspec.costs import CostProfile
+from selfspec.decoding import Trace, generate_step
+from selfspec.models import device
+from selfspec.selection import OnlinePolicy
+from selfspec.study.prompt_set import load_prompts
+
+CANDIDATES = 4
+PLAIN = -1  # in the place of an interval
+
+
+def curve(
+    loaded,
+    profile: CostProfile,
+    drafts: Mapping[str, Any],
+    *,
+    intervals: Sequence[int],
+    prompts: int,
+    num_tokens: int,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """One dict an interval: S, the selector's share of the time, how often it chose.
+
+    Args:
+        drafts: label -> draft; the first few are the candidates.
+        intervals: tokens between two choices; 0 never.
+        prompts: evaluation prompts.
+        num_tokens: decoded of each, whatever they are.
+    """
+    candidates = list(drafts.values())[:CANDIDATES]
+    if not candidates:
+        return []
+    found: dict[int, list[dict[str, float]]] = {interval: [] for interval in intervals}
+    rng = random.Random(f"{seed}/online")
+    ids = [
+        models.render_prompt(loaded.tokenizer, prompt.text)
+        for prompt in load_prompts("evaluation", prompts)
+    ]
+    arms = [PLAIN, *intervals]
+    for number, prompt in enumerate([ids[0], *ids]):
+        runs = {
+            arm: _run(loaded.model, profile, candidates, prompt, arm, num_tokens)
+            for arm in rng.sample(arms, len(arms))
+        }
+        if number == 0:  # warms up
+            continue
+        for interval in intervals:
+            run = runs[interval]
+            found[interval].append(
+                {
+                    "speedup": runs[PLAIN]["seconds"] / run["seconds"],
+                    "share": run["selecting"] / run["seconds"],
+                    "choices": run["choices"],
+                    "acceptance_rate": run["acceptance_rate"],
+                    "same_text": float(run["text"] == runs[PLAIN]["text"]),
+                }
+            )
+    return [
+        {
+            "interval": interval,
+            "texts": len(values),
+            "tokens": num_tokens,
+            **{name: median(v[name] for v in values) for name in values[0]},
+        }
+        for interval, values in found.items()
+    ]
+
+
+def _run(model, profile, candidates, prompt, interval: int, num_tokens: int) -> dict:
+    cache, trace = make_prompt_cache(model), Trace()
+    policy = None
+    if interval != PLAIN:
+        policy = OnlinePolicy(
+            candidates, model, cache, profile, interval=interval, declines=False
+        )
+    device.synchronize()
+    started = time.perf_counter()
+    text = [
+        token
+        for token, *_ in generate_step(
+            prompt,
+            model,
+            prompt_cache=cache,
+            policy=policy,
+            max_tokens=num_tokens,
+            trace=trace,
+        )
+    ]
+    device.synchronize()
+    return {
+        "seconds": time.perf_counter() - started - trace.seconds_prefill,
+        "selecting": policy.seconds if policy else 0.0,
+        "choices": len(policy.choices) - 1 if policy else 0,
+        "acceptance_rate": trace.acceptance_rate if policy else 1.0,
+        "text": text,
+    }
