@@ -19,14 +19,18 @@ class Choice(NamedTuple):
 
 
 class DraftPolicy(Protocol):
+    """What the loop asks.
+
+    A policy that wants to look at the text may also have `begin(target, tokens)`, which
+    is called once the prompt is read: `tokens` is the text itself, which grows, and
+    `target` holds the model and caches of its first tokens, not to be changed.
+    """
+
     def choose(self) -> Choice:
         """Asked before every round, and before every plain step."""
 
     def record(self, finished: Round) -> None:
         """Told of every round that drafted."""
-
-    # A policy that looks at the text has a third method, `begin(text)`: called once,
-    # before the first choice, with the list of token ids, which grows as it is written.
 
 
 class FixedLength:

@@ -1,264 +1,395 @@
-"""Choosing again while decoding: which draft fits the text that is being written?
+"""Choosing again while decoding: which draft of a pool, how long, or none for now.
 
-A DraftPolicy over a few candidate drafts, such as those of a frontier. Now and then it
-scores some of them on the last rows of the text: the target's keys and values are in the
-cache already and its tokens are the text itself, so a score is one pass of the draft
-over those rows and nothing of the target. What was seen fades, and the candidate with
-the best expected S drafts, at its best length; or nothing does. When to choose again is
-a choice of its own: after so many tokens, when a longer context has changed the costs,
-or when acceptance falls below what was expected. The seconds that it takes are spent
-inside a round, so they count in o, and are told apart in `seconds`.
+A pool of drafts was chosen and scored beforehand, offline. While the text is written,
+what is known of each goes on: every round says how often its draft was right, and a few
+times one pass over the last rows of the text says the same of drafts that did not draft.
+When to choose again is a rule: every so many tokens, when the cost of a step has moved,
+or when the draft is right less often than it was thought to be. Passes read the
+target's own keys and values and write nothing, and a budget in seconds bounds them.
 
-    cache = make_prompt_cache(model)
-    policy = OnlinePolicy(drafts, model, cache, profile, interval=64)
-    generate_step(prompt, model, prompt_cache=cache, draft=drafts[0], policy=policy)
-    policy.seconds, policy.choices
+    pool = [Known(draft, agreement=0.9, later=0.92, positions=400), ...]
+    policy = OnlinePolicy(pool, profile)
+    generate_step(prompt, model, draft=None, policy=policy)
+    policy.selections, policy.seconds                # what choosing again has cost
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
-from selfspec.costs.decline import Rate
-from selfspec.costs.draft_length import best_draft_length, expected_speedup
 from selfspec.costs.profile import CostProfile
+from selfspec.decoding import self_test
 from selfspec.decoding.caches import WindowCache
-from selfspec.decoding.drafts import ShortlistDraft
+from selfspec.decoding.drafting import Target
 from selfspec.decoding.policy import Choice
-from selfspec.decoding.skip import skipping_layers
 from selfspec.decoding.trace import Round
-from selfspec.models import device
 from selfspec.models.blocks import find_stack, name_of
 from selfspec.models.errors import UnsupportedModelError
-from selfspec.selection.passes import Past
+from selfspec.selection.objective import DECLINE, Plan, plan
+from selfspec.selection.passes import TargetText
+from selfspec.selection.scores import agreed_rows
 
-READABLE = (KVCache, WindowCache)
-INTERVAL, COST, DRIFT = "interval", "cost", "drift"
-TRIGGERS = (INTERVAL, COST, DRIFT)
-ROWS = 16  # of the text that a score looks at
-EVERY = 128  # tokens between two choices; from the study's measured curve
-PER_CHOICE = 1  # candidates scored each time, besides what rounds told of the current
-COST_STEP = 0.1  # share by which a plain step grows before costs are looked at again
-DRIFT_DEVIATIONS = 2.0
-MEMORY = 256.0  # tokens after which what was seen counts half
-PRIOR = 4.0  # tokens that the opinion beforehand counts for
-LIMIT = 8  # longest draft
+INTERVAL = 128  # tokens
+RECENT = 16  # rows of the text that a draft is scored on
+TRIES = 2  # drafts scored a time
+BUDGET = 0.02  # share of the time of plain decoding that scoring may take
+LIMIT = 6  # longest draft
+WEIGHT = 48  # positions that what was known beforehand counts for, at most
+MEMORY = 128.0  # tokens of text after which what was seen counts half
 
 
 @dataclass(frozen=True)
-class Reselection:
-    """One time that the policy chose.
+class Known:
+    """A draft of the pool, and what calibration windows said of it.
 
     Attributes:
-        tokens: length of the text.
-        chosen: number of the candidate.
-        num_draft_tokens: its length; 0 declined.
-        seconds: that choosing took.
+        agreement: of the first token of a round, 0 to 1.
+        later: of each later one, once those before it were kept.
+        positions: that the first was measured over.
+    """
+
+    draft: Any
+    agreement: float
+    later: float
+    positions: int
+
+    def __post_init__(self):
+        if not (0 <= self.agreement <= 1 and 0 <= self.later <= 1):
+            raise ValueError(
+                "agreement and later must be shares from 0 to 1, got "
+                f"{self.agreement} and {self.later}"
+            )
+        if self.positions < 1:
+            raise ValueError(f"positions must be 1 or more, got {self.positions}")
+
+
+@dataclass(frozen=True)
+class Since:
+    """What happened since the last choice.
+
+    Attributes:
+        tokens: of text.
+        expected: first-token agreement that the chosen draft was thought to have.
+        rounds: that drafted, and `kept`, those whose first token was right.
+        step_ratio: seconds of a plain step now over those at the last choice.
     """
 
     tokens: int
-    chosen: int
-    num_draft_tokens: int
-    seconds: float
+    expected: float
+    rounds: int
+    kept: int
+    step_ratio: float
+
+
+class When(Protocol):
+    """A rule for when to choose again; `scores` if drafts are then scored anew."""
+
+    scores: bool
+
+    def due(self, since: Since) -> bool: ...
+
+
+@dataclass(frozen=True)
+class EveryTokens:
+    """By interval, as KnapSpec does."""
+
+    interval: int = INTERVAL
+    scores: bool = True
+
+    def __post_init__(self):
+        if self.interval < 1:
+            raise ValueError(f"interval must be 1 token or more, got {self.interval}")
+
+    def due(self, since: Since) -> bool:
+        return since.tokens >= self.interval
+
+
+@dataclass(frozen=True)
+class OnCost:
+    """By context: when a plain step costs `share` more than at the last choice.
+
+    Only costs are looked at anew: a longer context makes attention dearer and leaves
+    acceptance about as it is.
+    """
+
+    share: float = 0.02
+    scores: bool = False
+
+    def __post_init__(self):
+        if not 0 < self.share < math.inf:
+            raise ValueError(f"share must be above 0, got {self.share}")
+
+    def due(self, since: Since) -> bool:
+        return since.step_ratio >= 1 + self.share
+
+
+@dataclass(frozen=True)
+class OnDrift:
+    """When the draft is right less often than was expected, by so many deviations.
+
+    Args:
+        deviations: of the binomial under the expected agreement.
+        fewest: rounds before which nothing is said.
+    """
+
+    deviations: float = 2.0
+    fewest: int = 8
+    scores: bool = True
+
+    def due(self, since: Since) -> bool:
+        if since.rounds < max(1, self.fewest):
+            return False
+        spread = math.sqrt(since.expected * (1 - since.expected) / since.rounds)
+        return since.kept / since.rounds < since.expected - self.deviations * spread
+
+
+DEFAULT = (EveryTokens(), OnCost(), OnDrift())
 
 
 class OnlinePolicy:
-    """A DraftPolicy that re-selects among candidates.
+    """A DraftPolicy that chooses its draft again while it decodes.
 
     Args:
-        candidates: skip or shortlist drafts; the first one begins.
-        model: the target.
-        prompt_cache: the list of caches that the generation runs on, which must hold
-            keys and values as they are (no quantised cache, no ring).
-        profile: costs of the model on this machine.
-        agreements: first-token agreement of each candidate as known beforehand.
-        trigger: "interval", "cost" or "drift".
-        interval: tokens between two choices; for "cost" and "drift" the least number.
-            0 never chooses again.
-        rows: of the text that a score looks at.
-        per_choice: candidates that are scored each time.
-        declines: whether it may answer with no draft at all.
+        pool: drafts of the target, scored beforehand.
+        profile: measured costs of the model.
+        when: rules, any of which makes it choose again; none keeps the first choice.
+        recent: rows of text that a draft is scored on.
+        tries: drafts scored a time, those that promise most.
+        budget: share of plain decoding's time that scoring may take; what does not fit
+            is put off. Infinity: no bound.
         limit: longest draft.
+        may_decline: draft nothing where the lower bound of S does not exceed 1; if not,
+            the draft that promises most always drafts.
+        context: tokens in the cache when decoding begins; default, the profile's.
 
     Raises:
-        ValueError: no candidates, or an argument out of range.
-        TypeError: a candidate that a profile cannot price.
-        UnsupportedModelError: a cache that cannot be looked at.
+        ValueError: no pool, or a value out of range.
+        TypeError: a draft whose cost the profile cannot tell.
     """
 
     def __init__(
         self,
-        candidates: Sequence[Any],
-        model,
-        prompt_cache: list,
+        pool: Sequence[Known],
         profile: CostProfile,
         *,
-        agreements: Sequence[float] | None = None,
-        trigger: str = INTERVAL,
-        interval: int = EVERY,
-        rows: int = ROWS,
-        per_choice: int = PER_CHOICE,
-        declines: bool = True,
+        when: Sequence[When] = DEFAULT,
+        recent: int = RECENT,
+        tries: int = TRIES,
+        budget: float = BUDGET,
         limit: int = LIMIT,
+        may_decline: bool = True,
+        context: int | None = None,
     ):
-        if not candidates or (agreements and len(agreements) != len(candidates)):
-            raise ValueError("candidates, and one agreement for each, or none at all")
-        if trigger not in TRIGGERS:
+        if not pool or len({known.draft for known in pool}) != len(pool):
+            raise ValueError("the pool must hold drafts, each of them once")
+        if recent < 1 or tries < 1 or limit < 1 or not budget > 0:
             raise ValueError(
-                f"trigger must be one of {', '.join(TRIGGERS)}, got {trigger!r}"
+                "recent, tries and limit must be 1 or more and budget above 0, got "
+                f"{recent}, {tries}, {limit} and {budget}"
             )
-        if interval < 0 or rows < 1 or per_choice < 1 or limit < 1:
-            raise ValueError(
-                "interval must be 0 or more, rows, per_choice and limit 1 or more, got "
-                f"{interval}, {rows}, {per_choice} and {limit}"
-            )
-        self.candidates, self.model = list(candidates), model
-        self.cache, self.profile = prompt_cache, profile
-        self.trigger, self.interval, self.rows = trigger, interval, rows
-        self.per_choice, self.declines, self.limit = per_choice, declines, limit
-        strange = {type(e).__name__ for e in prompt_cache if type(e) not in READABLE}
-        if strange:
-            raise UnsupportedModelError(
-                f"{name_of(model)}: keys and values of {'/'.join(sorted(strange))} "
-                "cannot be looked at while decoding. Way out: a fixed draft, or "
-                'num_draft_tokens="auto"'
-            )
-        beforehand = agreements or [0.5] * len(self.candidates)
-        self.rates = [Rate(share, PRIOR) for share in beforehand]
-        self.stack = find_stack(model)
-        self._layers: dict[int, list] = {}
-        self.text: list[int] = []
-        self.seconds = 0.0
-        self.choices: list[Reselection] = []
-        self._next = 0  # candidate that is scored next
-        self._context = 0  # at which costs were last looked at
-        self._expected = 1.0  # acceptance when it last chose
-        self._since = Rate(0.5, 1e-9)  # first tokens kept since then
-        self._costs: list[dict] = []
-        self._base = 0  # position in the cache of the text's first token
-        self._price()
-        self._decide(time.perf_counter())
+        self.pool, self.profile, self.when = tuple(pool), profile, tuple(when)
+        self.recent, self.tries, self.budget = recent, tries, budget
+        self.limit, self.may_decline = limit, may_decline
+        self.seen = {known.draft: _Seen(known) for known in pool}
+        self.selections = 0  # choices after the first
+        self.passes = 0  # drafts scored
+        self.seconds = 0.0  # choosing again took
+        self._last_scoring = 0.0
+        self._target: Target | None = None
+        self._tokens: list[int] = []
+        self._chosen_at = 0
+        self._prompt = 0
+        self._rounds = self._kept = 0
+        self._expected = 0.0
+        self._asked: Any = None
+        self._context = profile.context if context is None else context
+        self._choose_best()
 
-    # DraftPolicy
+    # What the loop calls
 
-    def begin(self, text: list[int]) -> None:
-        """Told by the loop once: the text so far, a list that grows as it is written."""
-        self.text = text
-        # the cache stands at all of the text but its last token
-        self._base = min(entry.offset for entry in self.cache) - (len(text) - 1)
+    def begin(self, target: Target, tokens: list[int]) -> None:
+        """The prompt is read; `tokens` is the text, which grows.
+
+        Raises:
+            UnsupportedModelError: caches that cannot be read while decoding.
+        """
+        _check(target)
+        self._target, self._tokens = target, tokens
+        self._prompt = self._chosen_at = len(tokens)
+        self._context = target.base + len(tokens)
+        self._choose_best()
 
     def choose(self) -> Choice:
-        if self._due():
-            self._reselect()
-        return self.current
+        if self._target is not None:
+            started = time.perf_counter()
+            due = [rule for rule in self.when if rule.due(self._since())]
+            if due:
+                self._select(scoring=any(rule.scores for rule in due))
+            self.seconds += time.perf_counter() - started
+        self._asked = self.plan.draft
+        return Choice(self.plan.draft, self.plan.num_draft_tokens)
 
     def record(self, finished: Round) -> None:
         if not finished.drafted:
             return
-        kept = finished.accepted > 0
-        rate = self.rates[self._number()]
-        for seen in (rate, self._since):
-            seen.kept += kept
-            seen.rejected += not kept
+        self._rounds += 1
+        self._kept += finished.accepted > 0
+        seen = self.seen[self._asked]
+        seen.first.add(kept=finished.accepted > 0)
+        later = max(0, finished.accepted - 1)
+        reached = min(finished.accepted, finished.drafted - 1)
+        seen.later.add(kept=later, tried=reached)
 
-    # Inside
+    # Choosing
 
-    def _number(self) -> int:
-        return self.candidates.index(self.current.draft)
+    def _since(self) -> Since:
+        now = self.profile.step(self._target.base + len(self._tokens))
+        return Since(
+            tokens=len(self._tokens) - self._chosen_at,
+            expected=self._expected,
+            rounds=self._rounds,
+            kept=self._kept,
+            step_ratio=now / self.profile.step(self._context),
+        )
 
-    def _due(self) -> bool:
-        last = self.choices[-1].tokens if self.choices else 0
-        if not self.interval or len(self.text) - last < self.interval:
-            return False
-        if self.trigger == COST:
-            now, then = (self.profile.step(n) for n in (len(self.text), self._context))
-            return now > (1 + COST_STEP) * then
-        if self.trigger == DRIFT:
-            seen = self._since
-            count = seen.kept + seen.rejected
-            if count < 4:
-                return False
-            share = seen.kept / count
-            spread = max(self._expected * (1 - self._expected) / count, 1e-4) ** 0.5
-            return share < self._expected - DRIFT_DEVIATIONS * spread
-        return True
+    def _select(self, *, scoring: bool) -> None:
+        rows = min(self.recent, len(self._tokens) - self._prompt)
+        if scoring and rows > 0 and self._affordable():
+            started = time.perf_counter()
+            self._score(rows)
+            self._last_scoring = time.perf_counter() - started
+        passed = len(self._tokens) - self._chosen_at
+        for seen in self.seen.values():
+            seen.fade(0.5 ** (passed / MEMORY))
+        self._context = self._target.base + len(self._tokens)
+        self._chosen_at = len(self._tokens)
+        self.selections += 1
+        self._choose_best()
 
-    def _reselect(self) -> None:
-        started = time.perf_counter()
-        self._price()
-        fade = 0.5 ** (max(1, self.interval) / MEMORY)
-        for rate in self.rates:
-            rate.fade(fade)
-        for _ in range(min(self.per_choice, len(self.candidates))):
-            agreed = self.score(self._next)
-            rate = self.rates[self._next]
-            rate.kept += sum(agreed)
-            rate.rejected += len(agreed) - sum(agreed)
-            self._next = (self._next + 1) % len(self.candidates)
-        self._decide(started)
+    def _affordable(self) -> bool:
+        """Whether another scoring stays within its share of plain decoding's time."""
+        step = self.profile.step(self._context)
+        expected = self._last_scoring
+        if not expected:  # a pass costs about what a verification of its rows does
+            expected = self.tries * step * self.profile.verify_ratio(self.recent)
+        written = len(self._tokens) - self._prompt
+        return self.seconds + expected <= self.budget * step * written
 
-    def score(self, number: int) -> list[bool]:
-        """Whether a candidate says what the text says, at each of the last rows.
+    def _score(self, rows: int) -> None:
+        """One pass over the last rows for each of the drafts that promise most."""
+        text = RecentText(self._target, self._tokens, rows)
+        plans = sorted(self._plans(), key=lambda p: -p.speedup)
+        for promising in plans[: self.tries]:
+            agreed = agreed_rows(text, promising.draft)
+            seen = self.seen[promising.draft]
+            seen.first.add(kept=int(agreed.sum().item()), tried=rows)
+            self.passes += 1
 
-        The last token of the text is what the last row must say.
-        """
-        count = min(self.rows, len(self.text) - 2)
-        if count < 1:
-            return []
-        begin = len(self.text) - 1 - count
-        first, ids = self._base + begin, mx.array([self.text[begin : begin + count]])
-        starts = mx.arange(count)
-        entries = [
-            Past(
-                entry.keys[..., : first + count, :],
-                entry.values[..., : first + count, :],
-                getattr(entry, "window", None),
-                first,
-                starts,
+    def _plans(self) -> list[Plan]:
+        return [
+            plan(
+                draft,
+                (seen.first.share, seen.later.share),
+                (seen.first.count, seen.later.count),
+                self.profile,
+                context=self._context,
+                limit=self.limit,
             )
-            for entry in self.cache
+            for draft, seen in self.seen.items()
         ]
-        draft = self.candidates[number]
-        inner = draft.draft if isinstance(draft, ShortlistDraft) else draft
-        if number not in self._layers:
-            self._layers[number] = skipping_layers(self.stack, inner)
-        logits = self.stack.with_layers(self._layers[number])(ids, cache=entries)[0]
-        if isinstance(draft, ShortlistDraft):
-            tokens = mx.array(draft.tokens)
-            said = tokens[mx.argmax(logits[:, tokens], axis=-1)]
+
+    def _choose_best(self) -> None:
+        plans = self._plans()
+        if self.may_decline:
+            self.plan = max([DECLINE, *plans], key=lambda p: p.low)
         else:
-            said = mx.argmax(logits, axis=-1)
-        device.synchronize()
-        wanted = self.text[begin + 1 : begin + count + 1]
-        return [a == b for a, b in zip(said.tolist(), wanted, strict=True)]
+            self.plan = max(plans, key=lambda p: p.speedup)
+        self._rounds = self._kept = 0
+        chosen = self.plan.draft
+        self._expected = 0.0 if chosen is None else self.seen[chosen].first.share
 
-    def _price(self) -> None:
-        self._context = max(1, len(self.text))
-        self._costs = [
-            self.profile.costs_of(draft, self._context) for draft in self.candidates
+
+class RecentText(TargetText):
+    """The last rows of the text that is being decoded, on the caches that decode it.
+
+    Args:
+        target: model and caches; they hold all tokens but the last, or more.
+        tokens: the text so far.
+        rows: how many of its last tokens are looked at.
+    """
+
+    def __init__(self, target: Target, tokens: Sequence[int], rows: int):
+        self.stack = target.stack or find_stack(target.model)
+        read = len(tokens) - 1
+        self.first = target.base + read - rows
+        self.past = [
+            (
+                entry.keys[..., : target.base + read, :],
+                entry.values[..., : target.base + read, :],
+                entry.window if isinstance(entry, WindowCache) else None,
+            )
+            for entry in target.caches.entries
         ]
+        self.ids = mx.array([tokens[read - rows : read]])
+        self.target = mx.array(tokens[read - rows + 1 :])
 
-    def _decide(self, started: float) -> None:
-        """The candidate with the best expected S, at its best length."""
-        plans = []
-        for number, (rate, known) in enumerate(
-            zip(self.rates, self._costs, strict=True)
-        ):
-            found = best_draft_length(rate.mean, limit=self.limit, **known)
-            if found.num_draft_tokens == 0 and not self.declines:
-                lengths = range(1, self.limit + 1)
-                worth = {k: expected_speedup(rate.mean, k, **known) for k in lengths}
-                length = max(worth, key=worth.get)
-                plans.append((worth[length], length, number))
-            else:
-                plans.append((found.speedup, found.num_draft_tokens, number))
-        _, length, number = max(plans, key=lambda plan: (plan[0], -plan[2]))
-        self.current = Choice(self.candidates[number], length)
-        self._expected, self._since = self.rates[number].mean, Rate(0.5, 1e-9)
-        seconds = time.perf_counter() - started
-        self.seconds += seconds
-        self.choices.append(Reselection(len(self.text), number, length, seconds))
+
+class _Count:
+    """How often something was right: what was known before, and what was seen since."""
+
+    def __init__(self, share: float, weight: float):
+        self.prior, self.weight = share, weight
+        self.kept = self.tried = 0.0
+
+    def add(self, kept: float, tried: float = 1) -> None:
+        self.kept += kept
+        self.tried += tried
+
+    def fade(self, share: float) -> None:
+        self.kept *= share
+        self.tried *= share
+
+    @property
+    def share(self) -> float:
+        known = self.weight * self.prior
+        return min(1.0, (known + self.kept) / (self.weight + self.tried))
+
+    @property
+    def count(self) -> int:
+        """Positions that the share is known from, in whole ones."""
+        return max(1, round(self.weight + self.tried))
+
+
+class _Seen:
+    """First and later tokens of one draft."""
+
+    def __init__(self, known: Known):
+        weight = min(WEIGHT, known.positions)
+        self.first = _Count(known.agreement, weight)
+        self.later = _Count(known.later, weight)
+
+    def fade(self, share: float) -> None:
+        self.first.fade(share)
+        self.later.fade(share)
+
+
+def _check(target: Target) -> None:
+    """Refuse models and caches whose rows cannot be read again."""
+    self_test.check(target.model)
+    strange = {
+        type(entry).__name__
+        for entry in target.caches.entries
+        if not isinstance(entry, KVCache)
+    }
+    if strange or target.caches.kv_bits:
+        kinds = "/".join(sorted(strange)) or "KVCache, to be quantised"
+        raise UnsupportedModelError(
+            f"{name_of(target.model)}: its cache {kinds} cannot be read again while "
+            'decoding, so no draft can be scored. Way out: window_cache="full", no '
+            "kv_bits, or a draft chosen beforehand"
+        )

@@ -4,7 +4,7 @@ Windows of the target's own text, each block's importance, the frontier of every
 selector, what its sets are worth on texts that it did not see, and which sets are then
 timed. As dicts that JSON holds; the words for them are knapsack_page.py's.
 
-    facts, chosen = find_out(loaded, profile, size, shortlists)
+    facts, chosen, pool = find_out(loaded, profile, size, shortlists)
     facts["frontiers"][0]["sets"][0]["held_out"]          # agreement by window
 """
 
@@ -19,6 +19,7 @@ from selfspec.selection import (
     SELECTORS,
     Candidate,
     Frontier,
+    Known,
     Problem,
     Scorer,
     choose,
@@ -44,8 +45,8 @@ def find_out(
     shortlists: Mapping[int, tuple[int, ...]],
     *,
     told: Callable[[str], None] = lambda what: None,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Facts, and the drafts to time by label, the most promising first.
+) -> tuple[dict[str, Any], dict[str, Any], list[Known]]:
+    """Facts, the drafts to time by label, most promising first, and what is known of each.
 
     Args:
         shortlists: size -> tokens that a head would still score.
@@ -110,7 +111,20 @@ def find_out(
         ],
         "declines": choose(plans.values()).draft is None,
     }
-    return facts, chosen
+    pool = [_known(draft, calibration) for draft in chosen.values()]
+    return facts, chosen, pool
+
+
+def _known(draft, scorer: Scorer) -> Known:
+    """What calibration says of a draft, for choosing again while decoding."""
+    score = scorer.score(draft, depth=2)
+    later = score.agreement_at[1]
+    return Known(
+        draft,
+        score.agreement,
+        score.agreement if math.isnan(later) else later,
+        score.positions,
+    )
 
 
 def at_contexts(
@@ -325,7 +339,8 @@ def _plans(
         if best.draft not in drafts.values():
             drafts[f"skip {budget:.0%} ({name})".replace("%", " %")] = best.draft
             best_small = best_small or best.draft
-    if (middle := _middle_at(min(problem.budgets), problem)) is not None:
+    middle = _middle_at(min(problem.budgets), problem)
+    if middle is not None and middle not in drafts.values():
         drafts[f"skip {min(problem.budgets):.0%} (middle)".replace("%", " %")] = middle
     for size, tokens in shortlists.items():
         drafts[HEAD_ONLY.format(size)] = ShortlistDraft(SkipDraft(), tokens)

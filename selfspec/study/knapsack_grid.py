@@ -44,7 +44,7 @@ class KnapsackSize:
         shortlists: sizes of the head-only drafts.
         contexts: longer contexts at which the chosen sets are scored.
         temperature_cases: how many of the cases run at temperature 0.7 as well.
-        small_models: small models on which regret is told from the optimum.
+        small_models, small_layers: models on which regret is told from the optimum.
         online_intervals: tokens between two choices while decoding; 0 never.
         online_prompts, online_tokens: of that curve.
         num_prompts, num_tokens, repeats: of the timed pairs.
@@ -66,6 +66,7 @@ class KnapsackSize:
     contexts: tuple[int, ...] = ()
     temperature_cases: int = 2
     small_models: int = 2
+    small_layers: int = 4
     online_intervals: tuple[int, ...] = (0, 32, 128)
     online_prompts: int = 2
     online_tokens: int = 64
@@ -88,6 +89,7 @@ SIZES = {
         shortlists=(16384,),
         temperature_cases=0,
         small_models=1,
+        small_layers=2,
         online_intervals=(0, 16),
         online_prompts=1,
         online_tokens=24,

@@ -4,32 +4,32 @@ The same prompts are decoded plainly and under `OnlinePolicy` at each interval, 
 back, in an order drawn anew for each prompt; prefill is left out. The policy may not
 decline here, because what it costs to choose is the question.
 
-    curve(loaded, profile, drafts, intervals=(0, 64), prompts=2, num_tokens=256)
+    curve(loaded, profile, pool, intervals=(0, 64), prompts=2, num_tokens=256)
 """
 
+import math
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
-
-from mlx_lm.models.cache import make_prompt_cache
 
 from selfspec import models
 from selfspec.costs import CostProfile
 from selfspec.decoding import Trace, generate_step
 from selfspec.models import device
-from selfspec.selection import OnlinePolicy
+from selfspec.selection import Known, OnlinePolicy
+from selfspec.selection.online import EveryTokens
 from selfspec.study.prompt_set import load_prompts
 
-CANDIDATES = 4
+POOL = 4
 PLAIN = -1  # in the place of an interval
 
 
 def curve(
     loaded,
     profile: CostProfile,
-    drafts: Mapping[str, Any],
+    pool: Sequence[Known],
     *,
     intervals: Sequence[int],
     prompts: int,
@@ -39,13 +39,13 @@ def curve(
     """One dict an interval: S, the selector's share of the time, how often it chose.
 
     Args:
-        drafts: label -> draft; the first few are the candidates.
+        pool: drafts with what calibration windows said; the first few are used.
         intervals: tokens between two choices; 0 never.
         prompts: evaluation prompts.
         num_tokens: decoded of each, whatever they are.
     """
-    candidates = list(drafts.values())[:CANDIDATES]
-    if not candidates:
+    pool = list(pool)[:POOL]
+    if not pool:
         return []
     found: dict[int, list[dict[str, float]]] = {interval: [] for interval in intervals}
     rng = random.Random(f"{seed}/online")
@@ -56,7 +56,7 @@ def curve(
     arms = [PLAIN, *intervals]
     for number, prompt in enumerate([ids[0], *ids]):
         runs = {
-            arm: _run(loaded.model, profile, candidates, prompt, arm, num_tokens)
+            arm: _run(loaded.model, profile, pool, prompt, arm, num_tokens)
             for arm in rng.sample(arms, len(arms))
         }
         if number == 0:  # warms up
@@ -83,12 +83,12 @@ def curve(
     ]
 
 
-def _run(model, profile, candidates, prompt, interval: int, num_tokens: int) -> dict:
-    cache, trace = make_prompt_cache(model), Trace()
-    policy = None
+def _run(model, profile, pool, prompt, interval: int, num_tokens: int) -> dict:
+    trace, policy = Trace(), None
     if interval != PLAIN:
+        when = (EveryTokens(interval),) if interval else ()
         policy = OnlinePolicy(
-            candidates, model, cache, profile, interval=interval, declines=False
+            pool, profile, when=when, budget=math.inf, may_decline=False
         )
     device.synchronize()
     started = time.perf_counter()
@@ -97,7 +97,6 @@ def _run(model, profile, candidates, prompt, interval: int, num_tokens: int) -> 
         for token, *_ in generate_step(
             prompt,
             model,
-            prompt_cache=cache,
             policy=policy,
             max_tokens=num_tokens,
             trace=trace,
@@ -107,7 +106,7 @@ def _run(model, profile, candidates, prompt, interval: int, num_tokens: int) -> 
     return {
         "seconds": time.perf_counter() - started - trace.seconds_prefill,
         "selecting": policy.seconds if policy else 0.0,
-        "choices": len(policy.choices) - 1 if policy else 0,
+        "choices": policy.selections if policy else 0,
         "acceptance_rate": trace.acceptance_rate if policy else 1.0,
         "text": text,
     }

@@ -40,33 +40,36 @@ SELECTED = {
 }
 
 
-def regrets(profile: CostProfile, count: int, seed: int = 0) -> list[dict[str, Any]]:
+def regrets(
+    profile: CostProfile, count: int, *, num_layers: int = LAYERS, seed: int = 0
+) -> list[dict[str, Any]]:
     """One dict a model: what it is, the optimum's S, and of each selector the parts.
 
     Args:
         profile: gives the seconds of an attention, an MLP, the head and the rest.
         count: models; every second one was taught.
+        num_layers: of each.
     """
     found = []
     for number in range(count):
         taught = number % 2 == 1
-        model = small_model(seed + number, taught=taught)
+        model = small_model(seed + number, num_layers, taught=taught)
         found.append(
             {
                 "model": f"{'taught' if taught else 'random'} {number}",
-                **_regrets(model, _costs(profile)),
+                **_regrets(model, _costs(profile, num_layers)),
             }
         )
     return found
 
 
-def small_model(seed: int, *, taught: bool) -> nn.Module:
-    """A llama over bytes, of four layers."""
+def small_model(seed: int, num_layers: int = LAYERS, *, taught: bool) -> nn.Module:
+    """A llama over bytes, of a few layers."""
     mx.random.seed(seed)
     arguments = {
         "model_type": "llama",
         "hidden_size": 48,
-        "num_hidden_layers": LAYERS,
+        "num_hidden_layers": num_layers,
         "intermediate_size": 96,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
@@ -105,15 +108,15 @@ def _teach(model, seed: int) -> None:
         mx.eval(model.parameters(), adam.state)
 
 
-def _costs(profile: CostProfile) -> CostProfile:
+def _costs(profile: CostProfile, num_layers: int) -> CostProfile:
     """The same blocks, as many as a small model has, in its own plain steps."""
     few = replace(
         profile,
-        attention=profile.attention[:LAYERS],
-        mlp=profile.mlp[:LAYERS],
+        attention=profile.attention[:num_layers],
+        mlp=profile.mlp[:num_layers],
     )
     # a head for 49,152 tokens would drown four layers: its share of a step is kept
-    shrink = LAYERS / profile.num_layers
+    shrink = num_layers / profile.num_layers
     blocks = {
         kind: _scaled(block, shrink) if kind in ("head", "rest") else block
         for kind, block in profile.blocks.items()

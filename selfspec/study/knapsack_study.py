@@ -68,19 +68,21 @@ def measure(
             "nothing to choose. Way out: a model with more layers"
         )
     profile = machine_profile(loaded, budget=chosen.budget)
-    facts, drafts = knapsack_facts.find_out(
+    facts, drafts, pool = knapsack_facts.find_out(
         loaded, profile, chosen, shortlists(loaded, chosen.shortlists), told=_say
     )
     if chosen.contexts:
         _say("scoring the sets after longer texts")
         facts["contexts"] = knapsack_facts.at_contexts(loaded, profile, drafts, chosen)
     _say("small models, whose optimum is known")
-    facts["small_models"] = knapsack_small.regrets(profile, chosen.small_models)
+    facts["small_models"] = knapsack_small.regrets(
+        profile, chosen.small_models, num_layers=chosen.small_layers
+    )
     _say("choosing again while decoding")
     facts["online"] = curve(
         loaded,
         profile,
-        drafts,
+        pool,
         intervals=chosen.online_intervals,
         prompts=chosen.online_prompts,
         num_tokens=chosen.online_tokens,
