@@ -145,7 +145,8 @@ def sentence_on_lead(arms: Arms) -> str:
     if len(above) == len(early):
         return f"{told} At every one of these {len(early)} exits the interval lies above 0."
     rest = ", ".join(
-        str(layer) for layer in sorted(set(early["exit_layer"]) - set(above["exit_layer"]))
+        str(layer)
+        for layer in sorted(set(early["exit_layer"]) - set(above["exit_layer"]))
     )
     return (
         f"{told} The interval lies above 0 at {len(above)} of {len(early)} exits, not "
@@ -185,9 +186,7 @@ def sentence_on_training(arms: Arms) -> str:
             f"rises to {last['perplexity']:.3g} by step {int(last['step'])}"
         )
     else:
-        moved = (
-            f"it ends at {last['perplexity']:.3g}, its lowest or near it: it does not rise"
-        )
+        moved = f"it ends at {last['perplexity']:.3g}, its lowest or near it: it does not rise"
     return f"Read after layer {middle} of the {words(BASELINE)}, perplexity moves so: {moved}."
 
 

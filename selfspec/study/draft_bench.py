@@ -287,9 +287,7 @@ class _Bench:
             BASELINE: lambda: plain(
                 self.model, ids, num_tokens=count, eos=self.eos, **sampling
             ),
-            **{
-                case.name: self._arm(case, ids, count, sampling) for case in pair.cases
-            },
+            **{case.name: self._arm(case, ids, count, sampling) for case in pair.cases},
         }
 
     def warm_up(self, pair: Group) -> dict[str, Callable[[], Decoded]]:

@@ -34,7 +34,9 @@ class Case:
     def name(self) -> str:
         """Unique in its grid."""
         name = f"{self.label}, {self.num_draft_tokens}"
-        return name + (f", temperature {self.temperature:g}" if self.temperature else "")
+        return name + (
+            f", temperature {self.temperature:g}" if self.temperature else ""
+        )
 
     @property
     def is_auto(self) -> bool:

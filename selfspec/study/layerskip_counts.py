@@ -117,9 +117,7 @@ def draft_seconds(
     """
     trace = Trace()
     for ids in prompts:
-        _write(
-            model, case, ids, num_tokens, frozenset(), trace, time_phases=True
-        )
+        _write(model, case, ids, num_tokens, frozenset(), trace, time_phases=True)
     return trace.seconds_drafting / trace.drafted if trace.drafted else float("nan")
 
 
@@ -153,7 +151,9 @@ def _judge(model, ids, text, baseline, case: Case) -> lossless.Verdict:
         ids,
         text,
         baseline=baseline,
-        tie_bound=0.0 if list(text) == list(baseline) else lossless.tie_bound(model, ids),
+        tie_bound=0.0
+        if list(text) == list(baseline)
+        else lossless.tie_bound(model, ids),
     )
     if not verdict.lossless:
         raise StudyError(
@@ -170,5 +170,3 @@ def _exact(written: Sequence, answers: Sequence) -> int | None:
         list(text) == list(answer)
         for text, answer in zip(written, answers, strict=True)
     )
-
-

@@ -89,7 +89,9 @@ def measure(
         num_tokens=chosen.num_tokens,
         other=small_model if subject.small else None,
     )
-    others: dict[str, Any] = {SMALL_MODEL: ModelDraft(one.model) for one in small}
+    others: dict[str, Any] = {}
+    if small:
+        others[SMALL_MODEL] = ModelDraft(small[0].model)
     label, draft, knapsack = layerskip_knapsack.choose(
         subject.loaded.model,
         [subject.ids(p) for p in subject.held_out[: chosen.calibration_prompts]],

@@ -96,4 +96,3 @@ def own_text(tokenizer, prompt: Prompt) -> Text:
     """The prompt's text itself, scored from its second token on."""
     ids = models.encode_text(tokenizer, prompt.text)[:TEXT_TOKENS]
     return Text(tuple(ids), start=1)
-

@@ -89,7 +89,10 @@ def write(root: Path) -> Written:
         "values.json": _json(
             values.values(records, post)
             | engine_values.values(root)
-            | {key: values.plain(v) for key, v in layerskip_values.of_arms(arms).items()}
+            | {
+                key: values.plain(v)
+                for key, v in layerskip_values.of_arms(arms).items()
+            }
         ),
         **_plane(records, post),
     }

@@ -54,15 +54,22 @@ def collect(source, command: str) -> dict[str, Any]:
     """
     return {
         "machine": machine(),
+        **code_and_versions(),
+        "model": source.to_json(),
+        "command": command,
+    }
+
+
+def code_and_versions() -> dict[str, Any]:
+    """Versions, commit, whether it has changes, hash of the code, and the date."""
+    return {
         "versions": {
             "python": platform.python_version(),
             **{name: _version(name) for name in ("mlx", "mlx-lm", "selfspec")},
         },
-        "model": source.to_json(),
         "commit": _git("rev-parse", "--short=12", "HEAD"),
         "dirty": bool(_git("status", "--porcelain", "--", "selfspec", "notebooks")),
         "code": code_hash(),
-        "command": command,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

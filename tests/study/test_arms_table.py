@@ -86,7 +86,10 @@ def test_whether_the_middle_gets_worse_is_told_from_the_steps(arms):
 
 def test_arms_are_read_from_disk_the_latest_first(tmp_path, arms):
     assert arms_table.load(tmp_path) is None
-    for machine, date, exact in (("a-cpu", "2026-12-01", 10), ("b-cpu", "2026-12-02", 20)):
+    for machine, date, exact in (
+        ("a-cpu", "2026-12-01", 10),
+        ("b-cpu", "2026-12-02", 20),
+    ):
         folder = tmp_path / "results" / machine / arms_table.FOLDER
         folder.mkdir(parents=True)
         row = dict.fromkeys(arms_table.KEYS, 1) | {

@@ -70,7 +70,9 @@ def test_what_needs_no_clock_is_in_the_runs_facts(run):
     assert 0 < facts["dispatch"]["share"] < 2
     assert set(facts["memory"]) == {"plain", "exit"} and facts["small_model"] is None
     assert 0 <= facts["knapsack"]["agreement"] <= 1
-    assert facts["knapsack"]["cost_ratio"] <= 1.001 * facts["knapsack"]["exit_cost_ratio"]
+    assert (
+        facts["knapsack"]["cost_ratio"] <= 1.001 * facts["knapsack"]["exit_cost_ratio"]
+    )
     assert facts["subject"] == {"task": "prompts", "trained": {}, "layers": 6}
 
 
@@ -133,7 +135,9 @@ def test_a_checkpoint_in_the_hubs_cache_goes_the_same_way(tmp_path, monkeypatch)
     assert run.provenance["model"]["revision"] == COMMIT
     assert f"--model {CHECKPOINT}" in run.provenance["command"]
     assert "--experiment layerskip" in run.provenance["command"]
-    assert layerskip_summary.best(draft_summary.summarise(run.rows))["draft"] == "exit 2"
+    assert (
+        layerskip_summary.best(draft_summary.summarise(run.rows))["draft"] == "exit 2"
+    )
 
 
 def test_a_gated_checkpoint_says_in_one_line_what_to_do(monkeypatch):
@@ -150,4 +154,6 @@ def test_a_gated_checkpoint_says_in_one_line_what_to_do(monkeypatch):
         layerskip_study.measure(CHECKPOINT, size="smoke")
     message = str(caught.value)
     assert "\n" not in message and f"{CHECKPOINT} is gated" in message
-    assert f"https://huggingface.co/{CHECKPOINT}" in message and "hf auth login" in message
+    assert (
+        f"https://huggingface.co/{CHECKPOINT}" in message and "hf auth login" in message
+    )
