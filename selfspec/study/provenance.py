@@ -54,14 +54,15 @@ def collect(source, command: str) -> dict[str, Any]:
     """
     return {
         "machine": machine(),
-        **code_and_versions(),
+        **code(),
         "model": source.to_json(),
         "command": command,
+        "date": now(),
     }
 
 
-def code_and_versions() -> dict[str, Any]:
-    """Versions, commit, whether it has changes, hash of the code, and the date."""
+def code() -> dict[str, Any]:
+    """Versions, commit, whether there are changes to it, and a hash of the code."""
     return {
         "versions": {
             "python": platform.python_version(),
@@ -70,8 +71,12 @@ def code_and_versions() -> dict[str, Any]:
         "commit": _git("rev-parse", "--short=12", "HEAD"),
         "dirty": bool(_git("status", "--porcelain", "--", "selfspec", "notebooks")),
         "code": code_hash(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def now() -> str:
+    """The date and time of a result, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def code_hash() -> str:
