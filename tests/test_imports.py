@@ -7,7 +7,7 @@ import pytest
 
 import selfspec
 
-ORDER = ("models", "decoding", "costs", "study")
+ORDER = ("models", "decoding", "costs", "selection", "training", "study")
 
 
 def imported(file: Path) -> set[str]:

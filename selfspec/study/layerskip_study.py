@@ -22,6 +22,7 @@ from selfspec.study import (
     layerskip_counts,
     layerskip_facts,
     layerskip_grid,
+    layerskip_knapsack,
     layerskip_subject,
 )
 from selfspec.study.bench import Sweep
@@ -88,7 +89,18 @@ def measure(
         num_tokens=chosen.num_tokens,
         other=small_model if subject.small else None,
     )
-    others = {SMALL_MODEL: ModelDraft(one.model) for one in small}
+    others: dict[str, Any] = {}
+    if small:
+        others[SMALL_MODEL] = ModelDraft(small[0].model)
+    label, draft, knapsack = layerskip_knapsack.choose(
+        subject.loaded.model,
+        [subject.ids(p) for p in subject.held_out[: chosen.calibration_prompts]],
+        profile,
+        exit_layer=main,
+        num_tokens=chosen.calibration_tokens,
+        eos=subject.eos,
+    )
+    others[label] = draft
     grid = layerskip_grid.make_grid(num_layers, chosen, others)
     facts = find_out(subject, grid, chosen)
     return draft_bench.measure(
@@ -107,6 +119,7 @@ def measure(
             **facts,
             "memory": memory,
             "main_exit": main,
+            "knapsack": knapsack,
             "small_model": small_facts(small[0]) if small else None,
             "subject": subject.facts(),
         },

@@ -54,17 +54,29 @@ def collect(source, command: str) -> dict[str, Any]:
     """
     return {
         "machine": machine(),
+        **code(),
+        "model": source.to_json(),
+        "command": command,
+        "date": now(),
+    }
+
+
+def code() -> dict[str, Any]:
+    """Versions, commit, whether there are changes to it, and a hash of the code."""
+    return {
         "versions": {
             "python": platform.python_version(),
             **{name: _version(name) for name in ("mlx", "mlx-lm", "selfspec")},
         },
-        "model": source.to_json(),
         "commit": _git("rev-parse", "--short=12", "HEAD"),
         "dirty": bool(_git("status", "--porcelain", "--", "selfspec", "notebooks")),
         "code": code_hash(),
-        "command": command,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def now() -> str:
+    """The date and time of a result, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def code_hash() -> str:

@@ -28,7 +28,7 @@ def rows() -> pd.DataFrame:
             case("exit 2", 4, 1.7, temperature=0.6, lossless="sampled"),
             case("dynamic, exits 1 to 4, confidence 0.8", 4, 1.8),
             case("small model", 4, 1.3, cost_ratio=0.3),
-            case("knapsack, cost 0.3", 4, 1.9),
+            case("knapsack, 12 blocks left out", 4, 1.9),
         ],
         ignore_index=True,
     )
@@ -61,7 +61,10 @@ def facts(*, trained: bool = True, **changes) -> dict:
             "is_prefix": True,
             "kept_prefix": 2,
             "kept_after": 0,
+            "agreement": 0.8,
+            "exit_agreement": 0.75,
         },
+        "main_exit": 2,
         "counts": [
             count("plain", 0, 400, 400, 0, 0, 400.0 * LAYERS),
             count("exit 2", 2, 400, 150, 300, 250, 300 * 2 + 150.0 * LAYERS),

@@ -18,7 +18,11 @@ def test_cases_come_in_reading_order_and_json_names_them():
         "exit 3, 2",
     ]
     kept = json.loads(json.dumps(grid.to_json()))
-    assert kept["groups"][0][1] == {"draft": "skip 50 %", "num_draft_tokens": "auto"}
+    assert kept["groups"][0][1] == {
+        "draft": "skip 50 %",
+        "num_draft_tokens": "auto",
+        "temperature": 0.0,
+    }
     assert kept["num_tokens"] == 20 and kept["stop_at_eos"] is True
 
 

@@ -11,7 +11,7 @@ from selfspec.study import exit_scores
 from selfspec.study.exit_scores import Text, exit_logits, score_exits
 from tests.decoding import families, reference
 
-FAMILIES = ("llama", "gemma2", "cohere2")  # two scale, cap or tie what the head says
+FAMILIES = ("llama", "gemma2", "granite")  # two scale or cap what the head says
 
 
 def cut_off(model, num_layers):

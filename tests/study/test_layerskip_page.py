@@ -82,6 +82,7 @@ def test_what_stands_beside_the_grid(rows, table):
     small = layerskip_page.sentence_on_small(table, facts)
     assert "c = 0.30" in small and "1.25 times" in small and "1.01 times" in small
     knapsack = layerskip_page.sentence_on_knapsack(table, facts)
+    assert "save what exit 2 saves" in knapsack and "80% of the time" in knapsack
     assert "12 of 16 blocks" in knapsack and "a plain exit" in knapsack
     other = {**facts["knapsack"], "is_prefix": False, "kept_after": 3}
     said = layerskip_page.sentence_on_knapsack(table, {**facts, "knapsack": other})

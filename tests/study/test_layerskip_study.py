@@ -41,7 +41,8 @@ def test_a_run_has_every_case_of_its_grid(run):
         (row.draft, row.num_draft_tokens, row.temperature)
         for row in run.rows.itertuples()
     }
-    assert cases == {
+    [knapsack] = [c for c in cases if c[0].startswith("knapsack")]
+    assert cases - {knapsack} == {
         ("exit 2", 2, 0.0),
         ("exit 2, nothing kept", 2, 0.0),
         ("dynamic, exits 1 to 4, confidence 0.8", 2, 0.0),
@@ -68,6 +69,10 @@ def test_what_needs_no_clock_is_in_the_runs_facts(run):
     assert [line["exit_layer"] for line in facts["alone"]] == [2]
     assert 0 < facts["dispatch"]["share"] < 2
     assert set(facts["memory"]) == {"plain", "exit"} and facts["small_model"] is None
+    assert 0 <= facts["knapsack"]["agreement"] <= 1
+    assert (
+        facts["knapsack"]["cost_ratio"] <= 1.001 * facts["knapsack"]["exit_cost_ratio"]
+    )
     assert facts["subject"] == {"task": "prompts", "trained": {}, "layers": 6}
 
 
