@@ -1,10 +1,13 @@
 """The README keeps its promises: the tree is the tree, the commands exist."""
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import tiny
 
 from selfspec.study import run_records
 
@@ -47,6 +50,22 @@ def test_its_verdict_on_skipping_layers_is_that_of_the_results():
     ]
     assert tables
     assert all(set(table["verdict"]) == {"slower"} for table in tables)
+
+
+def test_its_program_runs_as_it_stands(tmp_path):
+    """With a tiny model in the place of the embedded one, which it would fetch."""
+    [program] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    folder = tiny.save_tiny_model(tmp_path / "tiny-llama")
+    assert '"smollm2-135m"' in program
+    program = program.replace('"smollm2-135m"', repr(str(folder)))
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
 
 
 def test_without_a_fitting_python_make_says_how_to_get_one(tmp_path):

@@ -11,6 +11,7 @@ look at instead.
     scorer.score(draft, depth=4).agreement_at               # by draft position
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -85,6 +86,7 @@ class Scorer:
         self.stack = find_stack(model)
         self.norm = _final_norm(self.stack)
         self.texts = [TargetText(self.stack, window) for window in self.windows]
+        self.vocab_size = self.texts[0].log_probs.shape[-1]
         if not all(mx.isfinite(text.log_probs).all().item() for text in self.texts):
             raise ValueError(
                 "the target's logits are not numbers. Way out: a model that is whole"
@@ -98,7 +100,8 @@ class Scorer:
         """Score a skip, exit or shortlist draft.
 
         Args:
-            depth: draft positions looked at; each costs a pass over every window.
+            depth: draft positions looked at. One pass over every window finds the
+                first; more positions take a pass each on top of it.
 
         Raises:
             TypeError: another kind of draft.
@@ -106,7 +109,7 @@ class Scorer:
         """
         if depth < 1:
             raise ValueError(f"depth must be 1 or more, got {depth}")
-        inner, tokens = _unwrap(draft, self.stack.num_layers)
+        inner, tokens = _unwrap(draft, self.stack.num_layers, self.vocab_size)
         layers = skipping_layers(self.stack, inner)
         kept, tried = np.zeros(depth, int), np.zeros(depth, int)
         rows: list[dict] = []
@@ -149,8 +152,16 @@ class Scorer:
 
         Returns:
             "rejection" and "match", means over all rows.
+
+        Raises:
+            TypeError, ValueError: as `score`; a temperature that samples nothing.
         """
-        inner, tokens = _unwrap(draft, self.stack.num_layers)
+        if not 0 < temperature < math.inf:
+            raise ValueError(
+                f"temperature must be above 0 to sample, got {temperature}. "
+                "Way out: score, for the greedy rule"
+            )
+        inner, tokens = _unwrap(draft, self.stack.num_layers, self.vocab_size)
         layers = skipping_layers(self.stack, inner)
         kept = {"rejection": 0.0, "match": 0.0}
         for text in self.texts:
@@ -241,12 +252,29 @@ def _count(text, layers, tokens, depth, phase, kept, tried) -> None:
         alive = bool(right[row])
 
 
-def _unwrap(draft, num_layers: int) -> tuple[SkipDraft, mx.array | None]:
-    """What it leaves out, and the tokens that its head scores (None: all)."""
+def _unwrap(
+    draft, num_layers: int, vocab_size: int | None = None
+) -> tuple[SkipDraft, mx.array | None]:
+    """What it leaves out, and the tokens that its head scores (None: all).
+
+    Refuses what the engine refuses: MLX reads past the end of an array in silence, and
+    an exit beyond the last layer would be right everywhere.
+    """
     tokens = None
     if isinstance(draft, ShortlistDraft):
-        tokens, draft = mx.array(draft.tokens), draft.draft
+        if vocab_size and max(draft.tokens) >= vocab_size:
+            raise ValueError(
+                f"the shortlist names token {max(draft.tokens)}, but the model has "
+                f"{vocab_size} tokens. Way out: a shortlist of this model's tokens"
+            )
+        # sorted as the engine has them: of equal logits the first one wins
+        tokens, draft = mx.array(sorted(draft.tokens)), draft.draft
     if isinstance(draft, ExitDraft):
+        if not 1 <= draft.exit_layer < num_layers:
+            raise ValueError(
+                f"exit_layer must be from 1 to {num_layers - 1} for {num_layers} "
+                f"layers, got {draft.exit_layer}"
+            )
         beyond = range(draft.exit_layer, num_layers)
         draft = SkipDraft(beyond, beyond)
     if not isinstance(draft, SkipDraft):
@@ -278,7 +306,12 @@ def head_rows(model) -> mx.array | None:
         return None
     if head.get("scales") is not None:
         rows = mx.dequantize(
-            rows, head["scales"], head.get("biases"), head.group_size, head.bits
+            rows,
+            head["scales"],
+            head.get("biases"),
+            head.group_size,
+            head.bits,
+            mode=getattr(head, "mode", "affine"),
         )
     return rows.astype(mx.float32)
 

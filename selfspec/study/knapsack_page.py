@@ -41,7 +41,8 @@ def _paid(facts: Facts, frontier: Mapping[str, Any]) -> str:
     if not gains:
         return "never"
     saved = step * (1 - 1 / max(gains))
-    return f"{math.ceil(frontier["seconds"] / saved - 1e-9)}"
+    tokens = math.ceil(frontier["seconds"] / saved - 1e-9)
+    return str(tokens)
 
 
 def budgets_table(facts: Facts) -> pd.DataFrame:

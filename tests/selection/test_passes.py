@@ -6,7 +6,7 @@ import pytest
 
 from selfspec.models import UnsupportedModelError, find_stack
 from selfspec.selection import make_windows
-from selfspec.selection.passes import TargetText, round_starts
+from selfspec.selection.passes import Past, TargetText, round_starts
 
 
 @pytest.fixture(scope="module", params=["llama", "gemma3_text", "olmo3"])
@@ -57,6 +57,26 @@ def test_blocks_side_by_side_cannot_be_followed_alone():
         UnsupportedModelError, match="do not follow one another.*Way out"
     ):
         text.depths  # noqa: B018
+
+
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize(("length", "phase"), [(1, 0), (3, 0), (3, 2)])
+def test_a_row_sees_the_target_up_to_its_round_and_itself_from_there(
+    window, length, phase
+):
+    rows, first, past = 7, 5, 12
+    starts = round_starts(rows, length, phase)
+    keys = mx.zeros((1, 1, past, 2))
+    mask = Past(keys, keys, window, first, mx.array(starts)).make_mask(rows)
+    assert mask.shape == (rows, past + rows)
+    for row in range(rows):
+        seen = [p for p in range(past + rows) if mask[row, p].item()]
+        # own keys stand behind the target's and are of positions from `first`
+        places = [p if p < past else first + p - past for p in seen]
+        begin = 0 if window is None else max(0, first + row - window + 1)
+        assert places == list(range(begin, first + row + 1))
+        assert all((p < past) == (q < first + starts[row])
+                   for p, q in zip(seen, places, strict=True))
 
 
 def test_rounds():

@@ -4,6 +4,7 @@ import math
 
 import families
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
@@ -13,9 +14,10 @@ from selfspec.decoding.acceptance import Greedy
 from selfspec.decoding.binding import bind
 from selfspec.decoding.caches import Caches
 from selfspec.decoding.drafting import Target
+from selfspec.decoding.skip import skipping_layers
 from selfspec.models import UnsupportedModelError, find_stack
 from selfspec.selection import Scorer, Window, make_windows
-from selfspec.selection.windows import overlap
+from selfspec.selection.scores import head_rows
 
 DEPTH = 3
 # llama; windows shorter than the text; sinks; parallel blocks; norms after blocks
@@ -36,16 +38,17 @@ def windows_of(model, family, count=2, num_tokens=24):
 def drafted_by_the_engine(model, draft, window) -> list[list[int]]:
     """What the engine drafts in a round that begins at each row of a window."""
     found = []
-    for row in range(window.start - 1, len(window.tokens) - 1):
-        caches = Caches(make_prompt_cache(model))
-        if any(type(entry).__name__ == "RotatingKVCache" for entry in caches.entries):
-            caches.widen()
-        target = Target(model, caches, stack=find_stack(model))
-        for token in window.tokens[:row]:
-            target.logits(mx.array([token]))
-        drafter = bind(draft, target)
-        known = list(window.tokens[: row + 1])
-        found.append(drafter.propose(known, DEPTH, Greedy()).tokens.tolist())
+    caches = Caches(make_prompt_cache(model))
+    if any(type(entry).__name__ == "RotatingKVCache" for entry in caches.entries):
+        caches.widen()
+    target = Target(model, caches, stack=find_stack(model))
+    drafter = bind(draft, target)
+    for row, token in enumerate(window.tokens[:-1]):
+        if row >= window.start - 1:
+            known = list(window.tokens[: row + 1])
+            found.append(drafter.propose(known, DEPTH, Greedy()).tokens.tolist())
+            caches.roll_back(row)
+        mx.eval(target.logits(mx.array([token])))  # row by row, as decoding reads
     return found
 
 
@@ -105,24 +108,6 @@ def llama():
     return model, windows_of(model, "llama")
 
 
-def test_windows_are_the_targets_own_text(llama):
-    model, windows = llama
-    for window in windows:
-        logits = model(mx.array([window.tokens[:-1]]))[0]
-        said = mx.argmax(logits, axis=-1).tolist()[window.start - 1 :]
-        assert tuple(said) == window.generated
-
-
-def test_a_window_ends_with_the_end_of_the_text(llama):
-    model, windows = llama
-    stop = windows[0].generated[5]
-    first = windows[0].generated.index(stop)
-    [short] = make_windows(
-        model, [windows[0].tokens[: windows[0].start]], num_tokens=24, eos={stop}
-    )
-    assert short.generated == windows[0].generated[: first + 1]
-
-
 def test_closeness_falls_with_what_is_left_out_and_kl_rises(llama):
     scorer = Scorer(*llama)
     little, much = (
@@ -135,22 +120,93 @@ def test_closeness_falls_with_what_is_left_out_and_kl_rises(llama):
     assert little.cosines.shape == (little.positions,)
 
 
-def test_kl_is_that_of_the_two_distributions(llama):
-    model, windows = llama
-    draft = SkipDraft(mlp={5})  # the last MLP: what it reads is the target's
-    score = Scorer(model, windows[:1]).score(draft)
-    from selfspec.decoding.skip import skipping_layers
+LAST_MLP = SkipDraft(mlp={5})  # what is left of the model reads the target's own
 
+
+def distributions(model, window, temperature=1.0):
+    """The target's and those of LAST_MLP at each row, from passes without a cache."""
     stack = find_stack(model)
-    tokens = mx.array([windows[0].tokens[:-1]])
-    skipping = stack.with_layers(skipping_layers(stack, draft))
-    rows = slice(windows[0].start - 1, None)
-    target, other = (
-        np.array(mx.softmax(m(tokens)[0, rows], axis=-1), np.float64)
+    tokens = mx.array([window.tokens[:-1]])
+    skipping = stack.with_layers(skipping_layers(stack, LAST_MLP))
+    rows = slice(window.start - 1, None)
+    return (
+        np.array(mx.softmax(m(tokens)[0, rows] / temperature, axis=-1), np.float64)
         for m in (model, skipping)
     )
+
+
+def test_kl_is_that_of_the_two_distributions(llama):
+    model, windows = llama
+    score = Scorer(model, windows[:1]).score(LAST_MLP)
+    target, other = distributions(model, windows[0])
     expected = (target * np.log(target / other)).sum(axis=-1).mean()
     assert score.kl == pytest.approx(expected, rel=1e-3)
+
+
+def test_sampled_acceptance_is_what_both_rules_keep(llama):
+    model, windows = llama
+    scorer = Scorer(model, windows[:1])
+    found = scorer.sampled_acceptance(LAST_MLP, temperature=0.7)
+    target, other = distributions(model, windows[0], temperature=0.7)
+    rejection = np.minimum(target, other).sum(axis=-1).mean()
+    match = (target * other).sum(axis=-1).mean()
+    assert found["rejection"] == pytest.approx(rejection, rel=1e-3)
+    assert found["match"] == pytest.approx(match, rel=1e-3)
+    assert found["match"] < found["rejection"] < 1
+
+    # the draft samples among its shortlist, the target among everything
+    tokens = tuple(range(0, 96, 2))
+    found = scorer.sampled_acceptance(ShortlistDraft(LAST_MLP, tokens), 0.7)
+    listed = other[:, ::2] / other[:, ::2].sum(axis=-1, keepdims=True)
+    rejection = np.minimum(target[:, ::2], listed).sum(axis=-1).mean()
+    assert found["rejection"] == pytest.approx(rejection, rel=1e-3)
+
+
+def test_nothing_left_out_is_always_kept_by_rejection_but_not_by_the_match_rule(llama):
+    found = Scorer(*llama).sampled_acceptance(SkipDraft(), temperature=0.7)
+    assert found["rejection"] == pytest.approx(1, abs=1e-4)
+    assert found["match"] < 0.99
+
+
+def test_within_the_lemmas_cosine_no_direction_changes_the_token(llama):
+    """Turned towards each other token's row as far as the lemma allows: never enough.
+
+    Turned to where the token's logits are equal, the cosine is below what it asks for.
+    """
+    scorer = Scorer(*llama)
+    asked = scorer.lemma_cosines()
+    head = np.array(head_rows(scorer.model), np.float64)
+    states = np.concatenate(
+        [np.array(scorer.norm(text.last)[0], np.float64) for text in scorer.texts]
+    )
+    assert len(asked) == len(states) == scorer.num_positions
+    assert np.mean(np.array(asked) > 0) > 0.9, "else nothing is turned below"
+    for state, cosine in zip(states, asked, strict=True):
+        length, top = np.linalg.norm(state), int(np.argmax(head @ state))
+        along = state / length
+        for other in set(range(len(head))) - {top}:
+            apart = head[other] - head[top]
+            across = apart - (apart @ along) * along
+            across /= np.linalg.norm(across)
+            allowed = max(cosine, -1.0)
+            sine = np.sqrt(1 - allowed * allowed)
+            turned = length * (allowed * along + sine * across)
+            assert apart @ turned <= 1e-4 * length, (cosine, other)
+            # apart @ turned = 0 at this angle
+            flip = np.arctan2(-(apart @ along), apart @ across)
+            assert np.cos(flip) <= allowed + 1e-5
+
+
+def test_the_head_is_the_matrix_that_makes_the_logits(llama):
+    model, windows = llama
+    scorer = Scorer(model, windows[:1])
+    [text] = scorer.texts
+    logits = scorer.norm(text.last)[0] @ head_rows(model).T
+    said = text.log_probs - text.log_probs[:, :1]
+    assert mx.allclose(logits - logits[:, :1], said, rtol=1e-3, atol=1e-3)
+    quantised = families.build("llama")
+    nn.quantize(quantised, group_size=32, bits=8)
+    assert mx.allclose(head_rows(quantised), head_rows(model), atol=0.1)
 
 
 def test_a_shortlist_has_no_kl(llama):
@@ -175,12 +231,6 @@ def test_scoring_leaves_the_model_as_it_was(llama):
     assert mx.array_equal(model(mx.array([windows[0].tokens])), before)
 
 
-def test_overlapping_sets_of_windows_are_found_out(llama):
-    _, (one, two) = llama
-    assert overlap([one], [two, one])
-    assert not overlap([one], [two])
-
-
 def test_refusals(llama):
     model, windows = llama
     scorer = Scorer(model, windows[:1])
@@ -188,14 +238,17 @@ def test_refusals(llama):
         scorer.score(LookupDraft())
     with pytest.raises(ValueError, match="leaves out layers"):
         scorer.score(SkipDraft(mlp={6}))
+    with pytest.raises(ValueError, match="token 96, but the model has 96.*Way out"):
+        scorer.score(ShortlistDraft(SkipDraft(), (5, 96)))
+    for beyond in (6, 40):  # nothing would be left out, and all would be right
+        with pytest.raises(ValueError, match="exit_layer must be from 1 to 5"):
+            scorer.score(ExitDraft(beyond))
     with pytest.raises(ValueError, match="depth must be 1"):
         scorer.score(SkipDraft(), depth=0)
+    with pytest.raises(ValueError, match="temperature must be above 0.*Way out"):
+        scorer.sampled_acceptance(SkipDraft(), temperature=0)
     with pytest.raises(ValueError, match="one or more windows"):
         Scorer(model, [])
-    with pytest.raises(ValueError, match="a prompt and a generated token"):
-        Window((1, 2), 2)
-    with pytest.raises(ValueError, match="prompts of one or more"):
-        make_windows(model, [[]], num_tokens=3)
 
 
 def test_a_model_with_broken_weights_is_refused(llama):
