@@ -20,7 +20,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import selfspec
@@ -48,6 +48,7 @@ from selfspec.study.results import write_atomic
 from selfspec.study.statistics import median_ratio
 
 SHORTLIST = 16384
+PLAIN_REPEATS = 4
 FIRST_TOKEN_SKIPS = (0.1, 0.2, 0.3)
 TEXT = """The canal was dug by hand between two winters, because the farmers of the
 valley had no other season to spare. Each family was asked for one man and one spade;
@@ -203,10 +204,18 @@ def against_mlx_lm(model, short, long, args, rng) -> dict:
     def decoding(engine):
         return lambda p: engine(p, args.tokens) - engine(p, 1)
 
-    engines = {"own": own, "mlx-lm": theirs, **skipping(args.skip)}
+    plain = {"own": decoding(own), "mlx-lm": decoding(theirs)}
+    # near to 1, so it takes more than one pair a prompt to tell it from 1
+    again = [prompt for prompt in short for _ in range(PLAIN_REPEATS)]
+    ratios = [b["mlx-lm"] / b["own"] for b in blocks(plain, again, rng)]
+    by_prompt = [
+        mean(ratios[i : i + PLAIN_REPEATS])
+        for i in range(0, len(ratios), PLAIN_REPEATS)
+    ]
+    engines = skipping(args.skip)
     found = blocks({n: decoding(e) for n, e in engines.items()}, short, rng)
     out = {
-        "plain_speed": estimate(b["mlx-lm"] / b["own"] for b in found),
+        "plain_speed": estimate(by_prompt),
         "decode_speed": estimate(b["two caches"] / b["one cache"] for b in found),
     }
     for fraction in FIRST_TOKEN_SKIPS:

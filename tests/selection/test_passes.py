@@ -75,8 +75,10 @@ def test_a_row_sees_the_target_up_to_its_round_and_itself_from_there(
         places = [p if p < past else first + p - past for p in seen]
         begin = 0 if window is None else max(0, first + row - window + 1)
         assert places == list(range(begin, first + row + 1))
-        assert all((p < past) == (q < first + starts[row])
-                   for p, q in zip(seen, places, strict=True))
+        assert all(
+            (p < past) == (q < first + starts[row])
+            for p, q in zip(seen, places, strict=True)
+        )
 
 
 def test_rounds():
