@@ -19,6 +19,13 @@ class Choice(NamedTuple):
 
 
 class DraftPolicy(Protocol):
+    """What the loop asks.
+
+    A policy that wants to look at the text may also have `begin(target, tokens)`, which
+    is called once the prompt is read: `tokens` is the text itself, which grows, and
+    `target` holds the model and caches of its first tokens, not to be changed.
+    """
+
     def choose(self) -> Choice:
         """Asked before every round, and before every plain step."""
 

@@ -75,6 +75,7 @@ class Decoder:
         self.time_phases = time_phases
         self.drafters: dict[object, Drafter] = {}
         self.chosen: Choice | None = None  # asked for while decoding plainly
+        self.seconds_asking = 0.0  # of the policy, since the last round or plain step
         self.needs_history = getattr(rule, "needs_history", False)
 
     # The whole
@@ -87,6 +88,8 @@ class Decoder:
         self.trace.draft_stopped = ""
         try:
             self.prefill()
+            if begin := getattr(self.policy, "begin", None):
+                begin(self.target, self.tokens)
             if not (left or self.drafts):  # mlx-lm reads the last token too
                 self._step(mx.array(self.tokens[-1:], mx.uint32), ())
             while left > 0:
@@ -103,7 +106,19 @@ class Decoder:
 
     def _ask(self) -> Choice:
         first, self.first = self.first, None
-        return first or self.policy.choose()
+        return first or self._choose()
+
+    def _choose(self) -> Choice:
+        started = time.perf_counter()
+        choice = self.policy.choose()
+        self.seconds_asking += time.perf_counter() - started
+        return choice
+
+    def _asked(self) -> float:
+        """Seconds that the policy took since this was last asked; kept in the trace."""
+        seconds, self.seconds_asking = self.seconds_asking, 0.0
+        self.trace.seconds_choosing += seconds
+        return seconds
 
     def _affordable(self, choice: Choice, left: float) -> Choice | None:
         """The choice within what may be emitted and rolled back; None to go plainly."""
@@ -202,7 +217,7 @@ class Decoder:
         )
         self.trace.rounds.append(finished)
         self.policy.record(finished)
-        finished.seconds_rest = time.perf_counter() - verified_at
+        finished.seconds_rest = time.perf_counter() - verified_at + self._asked()
         for place, token in enumerate([*drafted[:accepted], bonus]):
             yield self._emit(token, verdict.logprobs[place], place < accepted)
 
@@ -214,13 +229,14 @@ class Decoder:
         token, logprobs = self._step(mx.array(self.tokens[-1:], mx.uint32), ())
         for count in itertools.count(1):
             if count > 1 and count < left:
-                self.chosen = self._affordable(self.policy.choose(), left - count)
+                self.chosen = self._affordable(self._choose(), left - count)
             ahead = count < left and self.chosen is None
             if ahead:  # queued before this token is read, so the device never waits
                 following = self._step(token, token)
             value = token.item()
             self.trace.plain_tokens += 1
             self.trace.seconds_plain += time.perf_counter() - started
+            self._asked()
             yield self._emit(value, logprobs, False)
             started = time.perf_counter()
             if not ahead:

@@ -45,6 +45,8 @@ class Trace:
         emitted: all tokens that reached the caller.
         cached_tokens: tokens in the cache at the end; the last token emitted in a round
             is not in it yet.
+        seconds_choosing: that the policy took to answer; what it took for a round is
+            part of the round's seconds_rest.
         draft_stopped: why drafting ended for good (a wrapped window), or "".
         peak_memory: bytes, of the process, since the caller last reset it.
         shortlist_bytes: how much of it are the head's rows that shortlists copied, one
@@ -58,6 +60,7 @@ class Trace:
     cached_tokens: int = 0
     seconds_prefill: float = 0.0
     seconds_plain: float = 0.0
+    seconds_choosing: float = 0.0
     draft_stopped: str = ""
     peak_memory: int = 0
     shortlist_bytes: int = 0

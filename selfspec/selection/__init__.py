@@ -14,6 +14,8 @@ _PUBLIC = {
     "Frontier": "selfspec.selection.frontier",
     "Gap": "selfspec.selection.gap",
     "Item": "selfspec.selection.items",
+    "Known": "selfspec.selection.online",
+    "OnlinePolicy": "selfspec.selection.online",
     "Plan": "selfspec.selection.objective",
     "Problem": "selfspec.selection.problem",
     "SELECTORS": "selfspec.selection.selectors",

@@ -157,6 +157,18 @@ class Scorer:
         return {name: np.array(values) for name, values in found.items()}
 
 
+def agreed_rows(text: TargetText, draft) -> mx.array:
+    """(r,) bool: at which rows the draft's first token is the target's. One pass.
+
+    Raises:
+        TypeError, ValueError: as `Scorer.score`.
+    """
+    inner, tokens = _unwrap(draft, text.stack.num_layers)
+    layers = skipping_layers(text.stack, inner)
+    logits, _ = text.draft(layers, starts=range(text.num_rows))
+    return _argmax(logits[0], tokens) == text.target
+
+
 def _count(text, layers, tokens, depth, phase, kept, tried) -> None:
     """Add one pass of rounds of `depth` rows to the counts of later draft positions."""
     starts = round_starts(text.num_rows, depth, phase)
