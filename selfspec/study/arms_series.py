@@ -22,19 +22,18 @@ from typing import Any
 
 from tqdm import tqdm
 
-from selfspec.study import arms_table, exit_scores, provenance
+from selfspec.study import arms_table, exit_scores, provenance, trained
 from selfspec.study.errors import StudyError
 from selfspec.study.exit_scores import Text
 from selfspec.study.results import RESULTS, unreadable, write_atomic
+from selfspec.study.trained import SMALL_DRAFT, WEIGHTS
 from selfspec.training import arms, small_model, weights
 from selfspec.training.loop import TrainResult, train
 from selfspec.training.parses import NUM_TEST, NUM_TRAIN, Task, make_task
 from selfspec.training.settings import Settings
 
-KEPT = {"ld-ee": "layerskip-small", "baseline": "layerskip-small-baseline"}
-SMALL_DRAFT = "layerskip-small-draft"  # the separate model of the two-model mode
+KEPT = {arms_table.TAUGHT: trained.TAUGHT, arms_table.BASELINE: trained.UNTAUGHT}
 DRAFT_LAYERS = 2
-WEIGHTS = Path("weights")
 WORK = ".work"  # checkpoints, beside the results; git ignores them
 VISITS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # shares of the steps, scored
 FEW_TEXTS = 200  # scored before the end; all of them at the end

@@ -24,6 +24,7 @@ from selfspec.study import (
     layerskip_grid,
     layerskip_knapsack,
     layerskip_subject,
+    trained,
 )
 from selfspec.study.bench import Sweep
 from selfspec.study.draft_grid import Case, DraftGrid
@@ -38,7 +39,7 @@ SHOWN = 3  # texts of which every token's depth is kept
 
 
 def measure(
-    model: str = layerskip_subject.SMALL,
+    model: str = trained.TAUGHT,
     *,
     size: str = "default",
     num_prompts: int | None = None,

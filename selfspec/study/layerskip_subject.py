@@ -10,15 +10,17 @@ is asked the committed prompts, and its exits are scored on the prompts' own tex
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from selfspec import models
-from selfspec.study import bench
+from selfspec.study import bench, reference, trained
 from selfspec.study.exit_scores import Text
 from selfspec.study.layerskip_grid import LayerSkipSize
 from selfspec.study.prompt_set import Prompt, load_prompts
+from selfspec.training import weights
+from selfspec.training.parses import Example, make_task
 
-SMALL = "layerskip-small"  # LD+EE; the default of the experiment
 TEXT_TOKENS = 128  # of a prompt's own text, at most this many are scored
 
 
@@ -45,7 +47,7 @@ class Subject:
     eos: frozenset[int]
     answers: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
     small: Callable[[], Any] | None = field(default=None, repr=False)
-    task: str = "prompts"
+    task: str = "the study's prompts"
     trained: Mapping[str, Any] = field(default_factory=dict)
 
     def ids(self, prompt: Prompt) -> list[int]:
@@ -70,10 +72,54 @@ def find(model: str, size: LayerSkipSize, *, prompts_file: str = "") -> Subject:
 
     Raises:
         ModelError: it cannot be loaded.
-        StudyError, PromptError: the reader's own prompts cannot be used.
+        StudyError, PromptError: a trained model that is not here, or the reader's own
+            prompts cannot be used.
     """
-    loaded = models.load(model)
-    return on_prompts(loaded, size, prompts_file=prompts_file)
+    root = reference.find_root()
+    name = trained.located(model, root)
+    about = weights.trained_as(Path(name)) if Path(name).is_dir() else {}
+    if "task" in about and not prompts_file:
+        small = root / trained.WEIGHTS / trained.SMALL_DRAFT
+        return on_task(weights.load_small(name), size, about, small)
+    return on_prompts(models.load(name), size, prompts_file=prompts_file)
+
+
+def on_task(
+    loaded, size: LayerSkipSize, about: Mapping[str, Any], small: Path
+) -> Subject:
+    """A model of the task, asked held-out utterances of it.
+
+    Args:
+        about: of `weights.trained_as`.
+        small: folder of the smaller model, if there is one.
+    """
+    own = about["task"]
+    task = make_task(own["seed"], num_train=0, num_test=own["test"])
+    most = max(size.num_prompts, size.counted, size.scored)
+    last = task.test[len(task.test) - size.calibration_prompts :]
+    evaluated = task.test[: min(most, len(task.test) - len(last))]
+    samples = [task.encode(example) for example in evaluated]
+    other = Path(loaded.source.name).name != trained.SMALL_DRAFT and small.is_dir()
+    return Subject(
+        loaded=loaded,
+        prompts=tuple(_asked(example, i) for i, example in enumerate(evaluated)),
+        held_out=tuple(
+            _asked(example, len(task.test) - len(last) + i)
+            for i, example in enumerate(last)
+        ),
+        texts=tuple(Text(sample.ids, sample.start) for sample in samples),
+        eos=frozenset({task.end}),
+        answers=tuple(task.answer(example) for example in evaluated),
+        small=(lambda: weights.load_small(small)) if other else None,
+        task="for parses of held-out utterances",
+        trained=about,
+    )
+
+
+def _asked(example: Example, number: int) -> Prompt:
+    """An utterance of the task as a prompt; its domain is its intent."""
+    intent = example.combination[0].lower()
+    return Prompt(f"parse-{number:04d}", intent, example.utterance, "own")
 
 
 def on_prompts(loaded, size: LayerSkipSize, *, prompts_file: str = "") -> Subject:

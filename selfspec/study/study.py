@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from selfspec import models
-from selfspec.study import pages, provenance, runner
+from selfspec.study import pages, provenance, runner, trained
 from selfspec.study.errors import StudyError
 from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
 from selfspec.study.prompt_set import PromptError
@@ -55,6 +55,7 @@ def run_study(
         )
     if size not in SIZES:
         raise StudyError(f"no size {size!r}. Way out: one of {', '.join(SIZES)}")
+    model = trained.located(model, root)
     source = _source(model)
     facts = provenance.machine()
     machine = provenance.machine_slug(facts)

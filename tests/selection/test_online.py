@@ -1,6 +1,7 @@
 """Choosing again while decoding: lossless, paid for, and right about what it reads."""
 
 import math
+from types import SimpleNamespace
 
 import mlx.core as mx
 import numpy as np
@@ -189,10 +190,11 @@ def test_each_rule_is_due_when_it_says():
 
 def test_a_longer_context_makes_it_choose_again_without_a_pass(model):
     steep = cheap(
+        context=8,
         blocks={
             **synthetic.BLOCKS,
             "attention": synthetic.BlockSeconds(5e-4, 1e-4, 5e-5, context=1e-4),
-        }
+        },
     )
     policy = OnlinePolicy(pool(), steep, when=[OnCost(0.05)], budget=math.inf)
     text_of(model, 40, policy=policy)
@@ -206,6 +208,7 @@ def test_scoring_is_put_off_until_the_budget_allows_it(model, monkeypatch):
         "_score",
         lambda self, rows: scored.append(len(self._tokens)),
     )
+    monkeypatch.setattr(online, "time", SimpleNamespace(perf_counter=lambda: 0.0))
     slow = profile(6)
     step, expected = slow.step(256), 2 * slow.step(256) * slow.verify_ratio(16)
     budget = 0.5

@@ -73,7 +73,7 @@ def test_what_needs_no_clock_is_in_the_runs_facts(run):
     assert (
         facts["knapsack"]["cost_ratio"] <= 1.001 * facts["knapsack"]["exit_cost_ratio"]
     )
-    assert facts["subject"] == {"task": "prompts", "trained": {}, "layers": 6}
+    assert facts["subject"]["trained"] == {} and facts["subject"]["layers"] == 6
 
 
 def test_the_baseline_is_the_faster_plain_loop(run):
