@@ -262,7 +262,10 @@ class Series:
         rows: Sequence[Mapping[str, Any]],
     ) -> None:
         """Write rows, in the place of any with the same keys: a visit may come twice."""
-        if path.name == arms_table.EXITS and not (path.parent / arms_table.ABOUT).exists():
+        if (
+            path.name == arms_table.EXITS
+            and not (path.parent / arms_table.ABOUT).exists()
+        ):
             self._write_about()
         own = tuple(str(rows[0][key]) for key in keys)
         before = [r for r in _read(path) if tuple(r[key] for key in keys) != own]

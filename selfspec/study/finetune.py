@@ -141,7 +141,9 @@ def finetune(
     mx.random.seed(settings.seed)
     if method == LORA:
         lora.add_lora(loaded.model, adapters)
-    say(f"training {loaded.source.name} on {len(samples)} texts, {settings.steps} steps")
+    say(
+        f"training {loaded.source.name} on {len(samples)} texts, {settings.steps} steps"
+    )
     result = train(
         loaded.model,
         recipe,
@@ -162,7 +164,11 @@ def finetune(
         "configuration": configuration,
         "recipe": recipe.to_json(),
         "settings": settings.to_json(),
-        "texts": {"train": len(samples), "scored": len(tested), "counted": len(prompts)},
+        "texts": {
+            "train": len(samples),
+            "scored": len(tested),
+            "counted": len(prompts),
+        },
         "training": {
             "seconds": result.seconds,
             "step_seconds": result.step_seconds,
@@ -220,7 +226,9 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[str]:
         loss = [row["surprise"] / row["positions"] for row in (old, new)]
         told = f"exit {layer} of {last}: loss {loss[0]:.3f} -> {loss[1]:.3f} nats"
         if layer != last:
-            rate = [100 * row["accepted"] / max(1, row["drafted"]) for row in (old, new)]
+            rate = [
+                100 * row["accepted"] / max(1, row["drafted"]) for row in (old, new)
+            ]
             told += (
                 f", accepted {rate[0]:.0f} % -> {rate[1]:.0f} % "
                 f"(of {old['num_draft_tokens']} a round)"
@@ -234,7 +242,9 @@ def _samples(data: str, tokenizer, seed: int) -> tuple[list[Sample], list[Sample
         return texts.split(texts.read_texts(data, tokenizer), seed=seed)
     task = make_task(seed)
     held_out = task.test[: texts.MOST_HELD_OUT]
-    return texts.parses_for(tokenizer, task.train), texts.parses_for(tokenizer, held_out)
+    return texts.parses_for(tokenizer, task.train), texts.parses_for(
+        tokenizer, held_out
+    )
 
 
 def _asked(sample: Sample) -> list[int]:

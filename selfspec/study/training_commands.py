@@ -159,4 +159,3 @@ def _advise(say) -> None:
 
     if blas.problem():
         say(blas.problem())
-

@@ -25,9 +25,7 @@ def exit_scales(num_layers: int, exit_scale: float) -> tuple[float, ...]:
     return (*earlier, last + exit_scale * last * (last - 1) / 2)
 
 
-def exit_weights(
-    scales: Sequence[float], enabled: Sequence[bool]
-) -> tuple[float, ...]:
+def exit_weights(scales: Sequence[float], enabled: Sequence[bool]) -> tuple[float, ...]:
     """C e of every exit over their sum.
 
     Raises:
@@ -86,7 +84,11 @@ def total_loss(
         if not weights[layer]:
             continue
         logits = logits_of(layer)
-        own = (1 - distillation) * cross_entropy(logits, targets) if distillation < 1 else 0
+        own = (
+            (1 - distillation) * cross_entropy(logits, targets)
+            if distillation < 1
+            else 0
+        )
         if distillation:
             own = own + distillation * divergence(final, logits)
         loss = loss + weights[layer] * own

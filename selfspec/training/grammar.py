@@ -221,7 +221,11 @@ SLOTS: dict[str, tuple[str, ...]] = {
         "the <quality> <animal>",
         "<animal> and <thing>",
     ),
-    "ARTIST": ("the <animal>s", "the <quality> <animal>s", "<person> and the <animal>s"),
+    "ARTIST": (
+        "the <animal>s",
+        "the <quality> <animal>s",
+        "<person> and the <animal>s",
+    ),
     "GENRE": ("<genre>", "<quality> <genre>"),
     "PLAYLIST": ("<daypart> <genre>", "<quality> <genre>", "<topic>"),
     "ROOM": ("<room>",),

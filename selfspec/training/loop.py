@@ -36,7 +36,16 @@ from selfspec.training.settings import Settings, learning_rate
 
 LOSSES = "losses.csv"
 # of every step: how many exits had a loss, and the share of the layers that were run
-COLUMNS = ("step", "loss", "last_exit", "exits", "layers_run", "rate", "tokens", "seconds")
+COLUMNS = (
+    "step",
+    "loss",
+    "last_exit",
+    "exits",
+    "layers_run",
+    "rate",
+    "tokens",
+    "seconds",
+)
 _DROPOUT = 1  # which of a step's random streams
 
 
@@ -93,7 +102,9 @@ def train(
         ValueError: fewer samples than a batch.
     """
     stack = find_stack(model)
-    order = Order([len(s.ids) for s in samples], batch=settings.batch, seed=settings.seed)
+    order = Order(
+        [len(s.ids) for s in samples], batch=settings.batch, seed=settings.seed
+    )
     configuration = {
         "recipe": recipe.to_json(),
         "settings": settings.to_json(),

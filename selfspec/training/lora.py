@@ -1,9 +1,9 @@
 """LoRA on a loaded model, through mlx-lm's tuner, in mlx-lm's own adapter format.
 
-    add_lora(model, Adapters(rank=8))        # only the adapters are trained from now on
-    ...                                      # train(model, ...)
-    save_adapters(model, Adapters(rank=8), folder)           # mlx_lm reads it
-    fuse_lora(model)                         # plain weights again, adapters added in
+add_lora(model, Adapters(rank=8))        # only the adapters are trained from now on
+...                                      # train(model, ...)
+save_adapters(model, Adapters(rank=8), folder)           # mlx_lm reads it
+fuse_lora(model)                         # plain weights again, adapters added in
 """
 
 import json

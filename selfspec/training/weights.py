@@ -78,9 +78,7 @@ def save_small(
             f"{name_of(model)} has quantised weights, which are not written. "
             "Way out: keep the adapters and join them with mlx_lm.fuse"
         )
-    config = {
-        name: value for name, value in asdict(args).items() if value is not None
-    }
+    config = {name: value for name, value in asdict(args).items() if value is not None}
     config["eos_token_id"] = sorted(tokenizer.eos_token_ids)
     if half:
         weights = {name: array.astype(HALF) for name, array in weights.items()}
@@ -121,7 +119,9 @@ def trained_as(folder: Path) -> dict[str, Any]:
 def rounded(model: nn.Module) -> nn.Module:
     """The model as it will be read back: through half precision, then float32."""
     model.update(
-        tree_map(lambda array: array.astype(HALF).astype(mx.float32), model.parameters())
+        tree_map(
+            lambda array: array.astype(HALF).astype(mx.float32), model.parameters()
+        )
     )
     mx.eval(model.parameters())
     return model

@@ -323,15 +323,17 @@ def test_run_elsewhere_is_one_clear_line(tmp_path):
 
 
 def test_pages_of_the_experiments_come_in_the_order_of_the_book(project):
-    for name in ("projection", "machine", "auto", "engine"):
+    for name in ("projection", "machine", "knapsack", "layerskip", "auto", "engine"):
         (project / "book" / f"{name}.md").write_text(f"# {name}\n")
     pages.write(project)
-    assert toc_files(project)[:6] == [
+    assert toc_files(project)[:8] == [
         "method",
         "naive-sweep",
         "engine",
         "machine",
         "auto",
+        "knapsack",
+        "layerskip",
         "projection",
     ]
 
