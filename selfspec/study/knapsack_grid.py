@@ -40,7 +40,8 @@ class KnapsackSize:
         budgets: shares of what can be skipped, at which sets are compared.
         search_trials: sets that the search tries.
         beam_width: survivors a cell.
-        lengths: draft lengths that are timed for skip sets.
+        timed: how many of the planned drafts are timed, the most promising.
+        lengths: draft lengths that are timed for each.
         shortlists: sizes of the head-only drafts.
         contexts: longer contexts at which the chosen sets are scored.
         temperature_cases: how many of the cases run at temperature 0.7 as well.
@@ -61,6 +62,7 @@ class KnapsackSize:
     budgets: tuple[float, ...] = BUDGETS
     search_trials: int = 60
     beam_width: int = 4
+    timed: int = 7
     lengths: tuple[int, ...] = (1, 2)
     shortlists: tuple[int, ...] = SHORTLISTS
     contexts: tuple[int, ...] = ()
@@ -120,14 +122,14 @@ SIZES = {
         evaluation_windows=12,
         window_tokens=24,
         num_prompts=8,
-        num_tokens=48,
-        search_trials=100,
+        num_tokens=32,
+        search_trials=60,
         contexts=(1024, 4096),
-        temperature_cases=3,
-        small_models=6,
-        online_intervals=(0, 16, 64, 128, 256),
-        online_prompts=2,
-        online_tokens=256,
+        temperature_cases=2,
+        small_models=4,
+        online_intervals=(0, 32, 128, 256),
+        online_prompts=1,
+        online_tokens=512,
     ),
 }
 
@@ -148,14 +150,19 @@ def make_grid(chosen: Mapping[str, Any], size: KnapsackSize) -> DraftGrid:
     """Each draft a group whose lengths share a baseline; lookup beside them.
 
     Args:
-        chosen: label -> draft, the most promising first.
+        chosen: label -> draft, the most promising first; a middle set is timed too.
 
     Raises:
         StudyError: values outside the grid's rules.
     """
+    timed = [
+        label
+        for place, label in enumerate(chosen)
+        if place < size.timed or label.endswith("(middle)")
+    ]
     groups = [
-        tuple(Case(label, draft, length) for length in size.lengths)
-        for label, draft in chosen.items()
+        tuple(Case(label, chosen[label], length) for length in size.lengths)
+        for label in timed
     ]
     groups.append((Case("lookup", LookupDraft(), max(2, *size.lengths, 2)),))
     for label, draft in list(chosen.items())[: size.temperature_cases]:

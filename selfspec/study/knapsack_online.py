@@ -23,6 +23,7 @@ from selfspec.selection.online import EveryTokens
 from selfspec.study.prompt_set import load_prompts
 
 POOL = 4
+WARM_UP_TOKENS = 16
 PLAIN = -1  # in the place of an interval
 
 
@@ -54,13 +55,13 @@ def curve(
         for prompt in load_prompts("evaluation", prompts)
     ]
     arms = [PLAIN, *intervals]
-    for number, prompt in enumerate([ids[0], *ids]):
+    for arm in arms:
+        _run(loaded.model, profile, pool, ids[0], arm, WARM_UP_TOKENS)
+    for prompt in ids:
         runs = {
             arm: _run(loaded.model, profile, pool, prompt, arm, num_tokens)
             for arm in rng.sample(arms, len(arms))
         }
-        if number == 0:  # warms up
-            continue
         for interval in intervals:
             run = runs[interval]
             found[interval].append(

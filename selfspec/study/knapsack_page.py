@@ -237,6 +237,33 @@ def timed_table(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def gap_table(facts: Facts, table: pd.DataFrame) -> pd.DataFrame:
+    """What lies between the promise of a set and the clock, in units of S.
+
+    In-sample: the plan on the windows that chose it, less the plan on others. Overhead:
+    the identity with the timed rounds but o = 0, less the same with o. Cost model: that,
+    less what was measured. Search and proxy need the optimum: see the small models.
+    """
+    plans = {line["draft"]: line for line in facts["plans"]}
+    found = []
+    for line in table[table["temperature"] == 0].to_dict("records"):
+        plan = plans.get(line["draft"])
+        if plan is None:
+            continue
+        predicted = line["predicted_speedup"]
+        cost = line["cost_ratio"] * line["num_draft_tokens"] + line["verify_ratio"]
+        free = predicted * (cost + line["overhead_ratio"]) / cost
+        found.append(
+            {
+                "configuration": configuration(line),
+                "in-sample": f"{plan['predicted'] - plan['predicted_held_out']:+.3f}",
+                "overhead": f"{free - predicted:+.3f}",
+                "cost model": f"{predicted - line['speedup']:+.3f}",
+            }
+        )
+    return pd.DataFrame(found)
+
+
 def sentence_on_timing(table: pd.DataFrame) -> str:
     """The best of them, whichever side of 1 it falls on, and the head alone."""
     best = table.loc[table["speedup"].idxmax()]

@@ -166,6 +166,7 @@ def test_all_words_figures_and_values_come_out_of_it(run, table):
         knapsack_page.plans_table(facts),
         knapsack_page.contexts_table(facts),
         knapsack_page.timed_table(table),
+        knapsack_page.gap_table(facts, table),
         knapsack_page.domains_table(run.rows),
     ):
         assert not shown.empty and "nan" not in shown.to_string()
@@ -200,6 +201,26 @@ def test_what_a_selection_pays_back():
     paid = knapsack_page.selectors_table(facts)["tokens after which it has paid"]
     # each token saves a fifth of 0.1 seconds
     assert list(paid) == ["500", "never"]
+
+
+def test_what_was_lost_between_the_plan_and_the_clock():
+    line = {
+        "draft": "skip 10 % (greedy)",
+        "num_draft_tokens": 1,
+        "temperature": 0.0,
+        "predicted_speedup": 0.9,
+        "cost_ratio": 0.8,
+        "verify_ratio": 1.1,
+        "overhead_ratio": 0.1,
+        "speedup": 0.88,
+    }
+    plan = {"draft": line["draft"], "predicted": 0.97, "predicted_held_out": 0.92}
+    [found] = knapsack_page.gap_table({"plans": [plan]}, pd.DataFrame([line])).to_dict(
+        "records"
+    )
+    assert found["in-sample"] == "+0.050" and found["cost model"] == "+0.020"
+    # 1 + A = 0.9 * 2.0, and 1.8 / 1.9 without the rest
+    assert found["overhead"] == f"{1.8 / 1.9 - 0.9:+.3f}"
 
 
 def test_a_run_of_few_windows_judges_no_margin():
