@@ -138,13 +138,14 @@ def _judge(texts, states: list[_State], depth: int, only_last_row: bool) -> None
     """Write the cosine to the target's residual stream at that depth into each state."""
     total, count = np.zeros(len(states)), 0
     for number, text in enumerate(texts):
-        target = text.depths[depth]  # (1, r, d)
-        rows = mx.stack([state.rows[number] for state in states])
+        # in half precision the squares of a residual stream overflow
+        target = text.depths[depth].astype(mx.float32)  # (1, r, d)
+        rows = mx.stack([state.rows[number] for state in states]).astype(mx.float32)
         if only_last_row:
             target, rows = target[:, -1:], rows[:, -1:]
         lengths = mx.linalg.norm(rows, axis=-1) * mx.linalg.norm(target, axis=-1)
         cosines = (rows * target).sum(axis=-1) / mx.maximum(lengths, 1e-12)
-        total += np.array(cosines.sum(axis=-1).astype(mx.float32))
+        total += np.array(cosines.sum(axis=-1))
         count += target.shape[1]
     if not np.isfinite(total).all():
         raise ValueError(

@@ -199,7 +199,7 @@ class OnlinePolicy:
         self.selections = 0  # choices after the first
         self.passes = 0  # drafts scored
         self.seconds = 0.0  # choosing again took
-        self._last_scoring = 0.0
+        self._spent_before = self._last_scoring = 0.0
         self._target: Target | None = None
         self._tokens: list[int] = []
         self._chosen_at = 0
@@ -221,6 +221,7 @@ class OnlinePolicy:
         _check(target)
         self._target, self._tokens = target, tokens
         self._prompt = self._chosen_at = len(tokens)
+        self._spent_before = self.seconds  # on other texts
         self._context = target.base + len(tokens)
         self._choose_best()
 
@@ -278,7 +279,8 @@ class OnlinePolicy:
         if not expected:  # a pass costs about what a verification of its rows does
             expected = self.tries * step * self.profile.verify_ratio(self.recent)
         written = len(self._tokens) - self._prompt
-        return self.seconds + expected <= self.budget * step * written
+        spent = self.seconds - self._spent_before
+        return spent + expected <= self.budget * step * written
 
     def _score(self, rows: int) -> None:
         """One pass over the last rows for each of the drafts that promise most."""

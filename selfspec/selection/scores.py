@@ -205,6 +205,11 @@ class Scorer:
     def _first_tokens(self, text: TargetText, layers, tokens) -> dict[str, np.ndarray]:
         """Every row as the first of a round."""
         logits, last = text.draft(layers, starts=range(text.num_rows))
+        if mx.isnan(logits).any().item():
+            raise ValueError(
+                "the draft's logits are not numbers. Way out: a model that is whole, or "
+                "one of a wider type"
+            )
         said = _argmax(logits[0], tokens)
         found = {
             "agreed": said == text.target,
@@ -228,7 +233,8 @@ def agreed_rows(text: TargetText, draft) -> mx.array:
     Raises:
         TypeError, ValueError: as `Scorer.score`.
     """
-    inner, tokens = _unwrap(draft, text.stack.num_layers)
+    vocab_size = text.stack.model(mx.array([[0]])).shape[-1]  # never run
+    inner, tokens = _unwrap(draft, text.stack.num_layers, vocab_size)
     layers = skipping_layers(text.stack, inner)
     logits, _ = text.draft(layers, starts=range(text.num_rows))
     return _argmax(logits[0], tokens) == text.target
@@ -253,7 +259,7 @@ def _count(text, layers, tokens, depth, phase, kept, tried) -> None:
 
 
 def _unwrap(
-    draft, num_layers: int, vocab_size: int | None = None
+    draft, num_layers: int, vocab_size: int
 ) -> tuple[SkipDraft, mx.array | None]:
     """What it leaves out, and the tokens that its head scores (None: all).
 
@@ -262,7 +268,7 @@ def _unwrap(
     """
     tokens = None
     if isinstance(draft, ShortlistDraft):
-        if vocab_size and max(draft.tokens) >= vocab_size:
+        if max(draft.tokens) >= vocab_size:
             raise ValueError(
                 f"the shortlist names token {max(draft.tokens)}, but the model has "
                 f"{vocab_size} tokens. Way out: a shortlist of this model's tokens"

@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from selfspec import models
 from selfspec.costs import CostProfile
 from selfspec.decoding import ShortlistDraft, SkipDraft
@@ -62,7 +64,9 @@ def find_out(
     frontiers = []
     for name in size.selectors:
         told(f"selecting: {name}")
-        frontiers.append(SELECTORS[name](problem, **_options(name, size)))
+        # each its own, or the later ones would be told what the earlier ones paid for
+        own = Problem(calibration, profile, budgets=size.budgets)
+        frontiers.append(SELECTORS[name](own, **_options(name, size)))
     told("scoring the sets on texts that no selector saw")
     offered = [
         candidate.draft
@@ -70,6 +74,9 @@ def find_out(
         for candidate in _at_budgets(frontier, problem)
     ]
     middles = [_middle_at(budget, problem) for budget in size.budgets]
+    for middle in filter(None, middles):
+        dearest = problem.candidate(middle).cost_ratio
+        offered += [f.best_under(dearest).draft for f in frontiers]
     scored = {
         draft: evaluation.score(draft)
         for draft in dict.fromkeys([*offered, *filter(None, middles)])
@@ -104,7 +111,7 @@ def find_out(
         ],
         "frontiers": [_frontier(frontier, problem, scored) for frontier in frontiers],
         "budgets": budgets,
-        "proxy": proxy(calibration, scored),
+        "proxy": proxy(evaluation, scored),
         "plans": [
             _plan(label, found, problem, calibration, evaluation)
             for label, found in plans.items()
@@ -208,10 +215,18 @@ def _budget(
     problem: Problem,
     scored: dict[Any, Any],
 ) -> dict[str, Any]:
-    """The best set at a budget, chosen on calibration windows, against the middle."""
+    """The best set that costs no more than the middle at a budget, against the middle.
+
+    Which one is best is said by calibration windows alone.
+    """
+    middle = _middle_at(budget, problem)
+    nothing = {"budget": budget, "selector": "", "p": float("nan")}
+    if middle is None:
+        return nothing
+    dearest = problem.candidate(middle).cost_ratio
     offers = {
         frontier.selector: max(
-            (c for c in frontier.candidates if _saves(c, budget, problem)),
+            (c for c in frontier.candidates if c.cost_ratio <= dearest),
             key=lambda c: (c.agreement, -c.cost_ratio),
             default=None,
         )
@@ -219,9 +234,7 @@ def _budget(
         if frontier.selector != MIDDLE
     }
     known = {name: found for name, found in offers.items() if found is not None}
-    middle = _middle_at(budget, problem)
-    nothing = {"budget": budget, "selector": "", "p": float("nan")}
-    if not known or middle is None:
+    if not known:
         return nothing
     name = max(known, key=lambda n: known[n].agreement)
     best = known[name]
@@ -292,27 +305,32 @@ def proxy(scorer: Scorer, scored: Mapping[Any, Any]) -> dict[str, Any]:
         "rank_correlation_high": high,
         "reliability": reliability(cosines, agreed),
         "tokens": len(agreed),
-        "lemma": lemma(scorer, [c for score in sets for c in score.cosines_after_norm]),
+        "lemma": lemma(scorer, [score.cosines_after_norm for score in sets]),
     }
 
 
-def lemma(scorer: Scorer, cosines: Sequence[float]) -> dict[str, Any]:
-    """For how many tokens the published lemma says anything at the cosines that occur.
+def lemma(scorer: Scorer, cosines: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """For how many draft tokens the published lemma says anything.
 
     A draft's state keeps the token if its cosine to the target's is at least
     1 - margin^2 / (2 |x|^2 max |w_top - w_other|^2), for states x after the final norm
-    and rows w of the head (KnapSpec, arXiv 2602.20217). A token for which that asks for
-    more than the median of all drafts' cosines learns nothing from it.
+    and rows w of the head (KnapSpec, arXiv 2602.20217). Where a draft's cosine stays
+    below that, the lemma is silent.
+
+    Args:
+        scorer: of the windows on which the drafts were scored.
+        cosines: of each draft at every row, after the final norm.
     """
-    asked = scorer.lemma_cosines()
-    if not asked:
-        return {"tokens": 0, "share": float("nan"), "median": float("nan")}
-    typical = sorted(cosines)[len(cosines) // 2]
+    asked = np.array(scorer.lemma_cosines())
+    if not asked.size or not len(cosines):
+        nothing = float("nan")
+        return {"tokens": 0, "share": nothing, "median": nothing, "typical": nothing}
+    found = np.array(cosines)  # (drafts, rows)
     return {
-        "tokens": len(asked),
-        "share": sum(cosine <= typical for cosine in asked) / len(asked),
-        "median": sorted(asked)[len(asked) // 2],
-        "typical": float(typical),
+        "tokens": int(found.size),
+        "share": float((found >= asked).mean()),
+        "median": float(np.median(asked)),
+        "typical": float(np.median(found)),
     }
 
 

@@ -125,8 +125,8 @@ def sentence_on_proxy(facts: Facts) -> str:
     if lemma["tokens"] and _finite(lemma["share"]):
         text += (
             f" The published lemma asks for a cosine of {lemma['median']:.6f} in the "
-            f"median token, where the drafts' median is {lemma['typical']:.3f}: at that "
-            f"cosine it says something for {lemma['share']:.1%} of the tokens."
+            f"median token, where the drafts' median is {lemma['typical']:.3f}: it says "
+            f"something for {lemma['share']:.1%} of the draft tokens."
         )
     return text
 

@@ -168,3 +168,15 @@ def test_a_function_has_no_hidden_states():
 def test_nonsense_is_refused(problem):
     with pytest.raises(ValueError, match="width and unit"):
         beam.select(problem, width=0)
+
+
+def test_half_precision_does_not_overflow():
+    """The squares of a residual stream of a few hundred exceed what float16 holds."""
+    model = build(3, trained=False)
+    table = model.model.embed_tokens
+    table.weight = 40 * table.weight
+    model.set_dtype(mx.float16)
+    problem = problem_of(model, 3)
+    assert mx.abs(problem.scorer.texts[0].depths[0]).max().item() > 40
+    for survivor in beam.search(problem):
+        assert 0.5 <= survivor.cosine <= 1.001

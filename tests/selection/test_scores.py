@@ -17,6 +17,7 @@ from selfspec.decoding.drafting import Target
 from selfspec.decoding.skip import skipping_layers
 from selfspec.models import UnsupportedModelError, find_stack
 from selfspec.selection import Scorer, Window, make_windows
+from selfspec.selection.passes import TargetText
 from selfspec.selection.scores import head_rows
 
 DEPTH = 3
@@ -257,3 +258,16 @@ def test_a_model_with_broken_weights_is_refused(llama):
     layer.down_proj.weight = mx.full(layer.down_proj.weight.shape, float("nan"))
     with pytest.raises((ValueError, UnsupportedModelError)):
         Scorer(model, [Window((1, 2, 3), 1)])
+
+
+def test_a_draft_whose_logits_are_no_numbers_is_refused(llama, monkeypatch):
+    scorer = Scorer(*llama)
+    draft = TargetText.draft
+
+    def broken(self, layers, **options):
+        logits, last = draft(self, layers, **options)
+        return logits * float("nan"), last
+
+    monkeypatch.setattr(TargetText, "draft", broken)
+    with pytest.raises(ValueError, match="logits are not numbers.*Way out"):
+        scorer.score(DRAFTS["blocks"])
