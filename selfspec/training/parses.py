@@ -16,6 +16,7 @@ seen. The metric is exact match: every token right, the end too.
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -190,7 +191,7 @@ def _say(text: str, rng: random.Random, words, parse, *, depth: int, slot=False)
     """Say one text of the grammar: its words, and what of them the parse has."""
     for name, inner, before, listed, after, word in _PIECE.findall(text):
         if name:
-            phrases = grammar.SLOTS[name]
+            phrases: Sequence[str] = grammar.SLOTS[name]
             if depth == grammar.DEEPEST:
                 phrases = [phrase for phrase in phrases if "(" not in phrase]
             parse.append(f"[SL:{name}")
