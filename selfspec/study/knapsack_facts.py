@@ -211,13 +211,34 @@ def _options(name: str, size: KnapsackSize) -> dict[str, Any]:
 
 
 def _at_budgets(frontier: Frontier, problem: Problem) -> list[Candidate]:
-    """Of each budget the set that agrees most among those that save as much."""
-    found = []
-    for budget in problem.budgets:
-        enough = [c for c in frontier.candidates if _saves(c, budget, problem)]
-        if enough:
-            found.append(max(enough, key=lambda c: (c.agreement, -c.cost_ratio)))
-    return found
+    """Of each budget the set that agrees most among those that save as much, with the
+    whole head and with a part of it."""
+    best = (
+        _best_saving(frontier, budget, problem, head=head)
+        for budget in problem.budgets
+        for head in (False, True)
+    )
+    return [candidate for candidate in best if candidate is not None]
+
+
+def _best_saving(
+    frontier: Frontier, budget: float, problem: Problem, *, head: bool
+) -> Candidate | None:
+    """The set that agrees most of those that save a budget.
+
+    Args:
+        head: whether the head is cut down.
+    """
+    return max(
+        (
+            c
+            for c in frontier.candidates
+            if _saves(c, budget, problem)
+            and isinstance(c.draft, ShortlistDraft) == head
+        ),
+        key=lambda c: (c.agreement, -c.cost_ratio),
+        default=None,
+    )
 
 
 def _saves(candidate: Candidate, budget: float, problem: Problem) -> bool:
@@ -377,21 +398,12 @@ def _plans(
     drafts: dict[str, Any] = {}
     for budget in problem.budgets:
         for head, form in ((False, SKIP), (True, SKIP_AND_HEAD)):
-            best_of = {
-                frontier.selector: max(
-                    (
-                        c
-                        for c in frontier.candidates
-                        if _saves(c, budget, problem)
-                        and isinstance(c.draft, ShortlistDraft) == head
-                    ),
-                    key=lambda c: (c.agreement, -c.cost_ratio),
-                    default=None,
-                )
-                for frontier in frontiers
-                if frontier.selector != MIDDLE
-            }
-            found = [(name, c) for name, c in best_of.items() if c is not None]
+            best_of = [
+                (f.selector, _best_saving(f, budget, problem, head=head))
+                for f in frontiers
+                if f.selector != MIDDLE
+            ]
+            found = [(name, c) for name, c in best_of if c is not None]
             if not found:
                 continue
             name, best = max(found, key=lambda f: (said(f[1].draft), -f[1].cost_ratio))

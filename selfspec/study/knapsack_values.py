@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from selfspec.study.knapsack_figures import configuration
 from selfspec.study.knapsack_page import DEFAULT_POLICY, LEVEL
 from selfspec.study.knapsack_sets import mean_regrets, nearest, sets_of
 
@@ -74,7 +75,7 @@ def of_knapsack(facts: Mapping[str, Any], table: pd.DataFrame) -> dict[str, Any]
     if not heads.empty:
         head = heads.loc[heads["speedup"].idxmax()]
         found |= {
-            "head_draft": f"{head['draft']}, {int(head['num_draft_tokens'])} tokens",
+            "head_draft": configuration(head),
             "head_speedup": head["speedup"],
             "head_low": head["low"],
             "head_high": head["high"],
