@@ -53,10 +53,12 @@ class ModelSource:
         return re.sub(r"[^a-z0-9.]+", "-", name).strip("-.") or "model"
 
     def to_json(self) -> dict:
+        """Every field by its name, as JSON holds it."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: dict) -> "ModelSource":
+        """The source of these values; a key too many or too few is refused."""
         known = {field.name for field in fields(cls)}
         if set(values) != known:
             wrong = sorted(set(values) ^ known)

@@ -11,12 +11,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from selfspec.study.figures import BREAK_EVEN, LEGEND_HEIGHT, REFERENCE_COLOUR, legend
+from selfspec.study.figures import BREAK_EVEN, LEGEND_HEIGHT, legend
 from selfspec.study.knapsack_sets import sets_of
-from selfspec.study.plane import COLOURS, MARKERS
+from selfspec.study.methods import name as method_name
+from selfspec.study.palette import INK, MARKERS, QUIET, SERIES, look
+from selfspec.study.palette import PARTS as PART_COLOURS
 from selfspec.study.set_statistics import margin
 
-ATTENTION_COLOUR, MLP_COLOUR = "#0072b2", "#d55e00"
 PARTS = ("in_sample", "proxy", "search")
 Facts = Mapping[str, Any]
 
@@ -26,8 +27,8 @@ def importance(facts: Facts):
     found = pd.DataFrame(facts["importance"])
     figure, ax = plt.subplots(figsize=(6.4, 3.2 + LEGEND_HEIGHT))
     for shift, kind, colour, name in (
-        (-0.2, "attention", ATTENTION_COLOUR, "attention"),
-        (0.2, "mlp", MLP_COLOUR, "MLP"),
+        (-0.2, "attention", PART_COLOURS["attention"], "attention"),
+        (0.2, "mlp", PART_COLOURS["mlp"], "MLP"),
     ):
         part = found[found["kind"] == kind]
         ax.bar(part["layer"] + shift, 100 * part["loss"], 0.4, color=colour, label=name)
@@ -74,7 +75,7 @@ def frontiers(facts: Facts):
 
 def _looks(facts: Facts) -> dict[str, tuple[str, str]]:
     """Colour and marker of each selector, the same in every figure."""
-    looks = zip(cycle([REFERENCE_COLOUR, *COLOURS]), cycle(MARKERS), strict=False)
+    looks = zip(cycle(SERIES), cycle(MARKERS), strict=False)
     names = [frontier["selector"] for frontier in facts["frontiers"]]
     return dict(zip(names, looks, strict=False))
 
@@ -154,10 +155,8 @@ def reliability(facts: Facts):
     found = pd.DataFrame(facts["proxy"]["reliability"])
     middle = (found["low"] + found["high"]) / 2
     figure, ax = plt.subplots(figsize=(6.4, 3.4))
-    ax.plot(middle, found["agreement"], color=ATTENTION_COLOUR, marker="o")
-    ax.hlines(
-        found["agreement"], found["low"], found["high"], ATTENTION_COLOUR, alpha=0.4
-    )
+    ax.plot(middle, found["agreement"], color=INK, marker="o")
+    ax.hlines(found["agreement"], found["low"], found["high"], INK, alpha=0.4)
     ax.set(
         xlabel="cosine similarity to the target's hidden state",
         ylabel="tokens that agree",
@@ -185,7 +184,7 @@ def regret(facts: Facts):
     places = range(len(names))
     # negative parts to the left of zero, so that bars never cover one another
     left, right = np.zeros(len(names)), np.zeros(len(names))
-    for part, colour in zip(PARTS, COLOURS, strict=False):
+    for part, colour in zip(PARTS, SERIES, strict=False):
         values = means[part]
         start = np.where(values >= 0, right, left)
         ax.barh(places, values, left=start, color=colour, label=part.replace("_", "-"))
@@ -218,10 +217,10 @@ def online(facts: Facts):
     names = ["never" if i == 0 else str(i) for i in found["interval"]]
     figure, (left, right) = plt.subplots(1, 2, figsize=(6.8, 3.2))
     places = range(len(names))
-    left.plot(places, found["speedup"], color=ATTENTION_COLOUR, marker="o")
+    left.plot(places, found["speedup"], color=look("skip, chosen").colour, marker="o")
     left.axhline(1, **BREAK_EVEN)
     left.set(ylabel="speedup S")
-    right.plot(places, 100 * found["share"], color=MLP_COLOUR, marker="s")
+    right.plot(places, 100 * found["share"], color=INK, marker="s")
     right.axhline(3, **BREAK_EVEN)
     right.set(ylabel="time spent choosing (%)", ylim=(0, None))
     for ax in (left, right):
@@ -252,15 +251,17 @@ def speedups(table: pd.DataFrame):
     figure, ax = plt.subplots(figsize=(6.4, 0.36 * len(names) + 1.2 + LEGEND_HEIGHT))
     places = np.arange(len(names))
     for place, line in zip(places, table.to_dict("records"), strict=True):
+        shown = look(method_name(line["draft"]))
         if np.isfinite(line["low"]):
-            ax.hlines(place, line["low"], line["high"], ATTENTION_COLOUR, linewidth=2)
-    ax.scatter(table["speedup"], places, color=ATTENTION_COLOUR, label="measured")
+            ax.hlines(place, line["low"], line["high"], shown.colour, linewidth=2)
+        ax.scatter(line["speedup"], place, color=shown.colour, marker=shown.marker)
+    ax.scatter([], [], color=INK, label="measured, with its interval")
     ax.scatter(
         table["predicted_speedup"],
         places,
         facecolors="none",
-        edgecolors=MLP_COLOUR,
-        marker="D",
+        edgecolors=QUIET,
+        marker="d",
         label="predicted",
     )
     ax.axvline(1, **BREAK_EVEN)

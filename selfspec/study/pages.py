@@ -14,12 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import yaml
 
 from selfspec.study import (
+    api_page,
     arms_table,
+    claims,
+    claims_page,
     draft_fragments,
     engine_values,
+    figure_data,
     figures,
     fragments,
     layerskip_fragments,
@@ -30,6 +35,7 @@ from selfspec.study import (
     reference,
     run_records,
     values,
+    verdict_page,
 )
 from selfspec.study.errors import StudyError
 from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
@@ -38,15 +44,19 @@ from selfspec.study.results import RESULTS, write_atomic
 # The order of the book. A page that is not named here still gets in, before the end.
 FRONT = (
     "method",
+    "mathematics",
+    "losslessness",
+    "machine",
     "naive-sweep",
     "engine",
-    "machine",
     "auto",
-    "knapsack",
     "layerskip",
+    "knapsack",
     "projection",
+    "verdict",
+    "claims",
 )
-BACK = ("references",)
+BACK = ("add-your-machine", "contributing", "api", "glossary", "references")
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,14 @@ def write(root: Path) -> Written:
     sweeps = run_records.of_experiment(records, NAIVE_SWEEP)
     pages, left_out = _run_pages(book, every)
     post, arms = reference.post(root), arms_table.load(root)
+    judged = claims.judge(root, records)
     texts = {
+        "short-answer.md": verdict_page.short_answer(records),
+        "verdict.md": verdict_page.table(records),
+        "verdict-details.md": verdict_page.details(records),
+        "claims-summary.md": claims_page.summary(judged),
+        "claims.md": claims_page.table(judged),
+        "api.md": api_page.page(Path(__file__).resolve().parents[2]),
         "answer.md": fragments.answer(sweeps),
         "naive-sweep-runs.md": fragments.runs_table(sweeps, pages),
         "machine-runs.md": draft_fragments.machine_runs(records, pages),
@@ -101,6 +118,8 @@ def write(root: Path) -> Written:
     for page, record in pages.items():
         folder = f"../../../{RESULTS}/{record.machine}/{record.model}"
         texts[f"{page}.md"] = fragments.origins(record, folder)
+        for name, table in figure_data.tables(record).items():
+            texts[f"{page}-{name}.csv"] = _csv(table)
     changed = _replace(book / "_generated", texts)
     toc = _toc(book, list(pages))
     if _put(root / "_toc.yml", toc):
@@ -115,6 +134,7 @@ def _plane(records: list, post) -> dict[str, str]:
     figures.style()
     return {
         "plane.svg": figures.svg(plane.draw(found, post)),
+        "plane.csv": _csv(found),
         "plane.md": fragments.plane(shown, plane.describe(found)),
     }
 
@@ -188,6 +208,10 @@ def _toc(book: Path, pages: list[str]) -> str:
 def _home(page: str) -> str:
     experiment = page.rsplit("/", 1)[-1].rsplit("-", 1)[0]
     return EXPERIMENTS[experiment].home if experiment in EXPERIMENTS else ""
+
+
+def _csv(table: pd.DataFrame) -> str:
+    return table.round(9).to_csv(index=False, lineterminator="\n").rstrip()
 
 
 def _json(found: dict) -> str:

@@ -301,7 +301,8 @@ def _fragment(page: Path) -> str:
 def _from_page(page: Path, cwd: Path, path: str) -> str:
     """A data file as the page links to it; '' for one outside the project."""
     place, root = (cwd / path).resolve(), page.parents[3].resolve()
-    if not place.is_relative_to(root) or not place.is_file():
+    made = place.is_relative_to(root / "book" / "_generated")  # by pages.write, later
+    if not place.is_relative_to(root) or not (made or place.is_file()):
         return ""
     return Path(os.path.relpath(place, page.parent.resolve())).as_posix()
 
