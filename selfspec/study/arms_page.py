@@ -110,13 +110,13 @@ def early_exits(arms: Arms) -> pd.DataFrame:
 
 
 def overheads(arms: Arms) -> pd.DataFrame:
-    """Time and memory of training, over the baseline's."""
+    """Time of a step and memory of training, over the baseline's."""
     table = arms_table.overhead(arms)
     return pd.DataFrame(
         {
             "arm": table["arm"].map(words),
             "seeds": table["seeds"],
-            "seconds / baseline": table["seconds"].map(two),
+            "seconds a step / baseline": table["seconds"].map(two),
             "over seeds": [
                 f"{line.seconds_low:.2f} to {line.seconds_high:.2f}"
                 for line in table.itertuples()

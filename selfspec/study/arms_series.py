@@ -134,8 +134,11 @@ class Series:
     def small_draft(self, *, say: Callable[[str], None] = print) -> None:
         """Train the separate small model: plain training, the same data and steps."""
         self._check()
-        model = self._model(0, DRAFT_LAYERS)
         label = f"{SMALL_DRAFT} ({DRAFT_LAYERS} layers)"
+        if (self.root / WEIGHTS / SMALL_DRAFT / weights.WEIGHTS).is_file():
+            say(f"{label}: trained already")
+            return
+        model = self._model(0, DRAFT_LAYERS)
         result = self._train(model, "baseline", 0, SMALL_DRAFT, label, visit=None)
         score = exit_scores.score_exits(weights.rounded(model), self.texts)[-1]
         about = {"arm": SMALL_DRAFT, "seed": 0, "exact_match": score.exact_match}

@@ -167,7 +167,8 @@ def _example(rng: random.Random) -> Example:
     intent = rng.choice(list(grammar.INTENTS))
     heads, options = grammar.INTENTS[intent]
     head = rng.randrange(len(heads))
-    said = rng.sample(options, rng.randint(0, len(options)))
+    count = max(rng.randint(0, len(options)) for _ in range(2))  # rather many
+    said = rng.sample(options, count)
     pieces = [heads[head], *said]
     if said and rng.random() < 0.25:  # "tomorrow remind me to ..."
         pieces.insert(0, pieces.pop())
