@@ -140,7 +140,9 @@ def test_the_plan_has_six_seeds_of_the_two_and_three_of_the_others():
     assert seeds["distilled"] == [0, 1, 2]
     assert jobs[:2] == [("baseline", 0), ("ld-ee", 0)]  # whose weights are kept
     for end in range(1, len(jobs)):  # stopped anywhere, no arm is a seed behind
-        counts = [sum(n == name for n, _ in jobs[:end]) for name in ("baseline", "ld-ee")]
+        counts = [
+            sum(n == name for n, _ in jobs[:end]) for name in ("baseline", "ld-ee")
+        ]
         assert abs(counts[0] - counts[1]) <= 1
 
 
