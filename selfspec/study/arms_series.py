@@ -36,7 +36,7 @@ KEPT = {arms_table.TAUGHT: trained.TAUGHT, arms_table.BASELINE: trained.UNTAUGHT
 DRAFT_LAYERS = 2
 WORK = ".work"  # checkpoints, beside the results; git ignores them
 VISITS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # shares of the steps, scored
-FEW_TEXTS = 200  # scored before the end; all of them at the end
+FEW_TEXTS = 100  # scored before the end; all of them at the end
 TRAINING_COLUMNS = (
     "arm seed steps seconds step_seconds peak_bytes layers_run loss".split()
 )

@@ -21,6 +21,7 @@ from selfspec.study import (
     draft_fragments,
     engine_values,
     figures,
+    finetune_table,
     fragments,
     layerskip_fragments,
     layerskip_values,
@@ -87,6 +88,7 @@ def write(root: Path) -> Written:
         "projection.md": projection.fragment(records, root),
         "layerskip-runs.md": layerskip_fragments.runs(records, pages),
         "layerskip-arms.md": layerskip_fragments.arms(arms),
+        "layerskip-finetuned.md": finetune_table.fragment(root),
         "layerskip-published.md": layerskip_fragments.published(root),
         "values.json": _json(
             values.values(records, post)

@@ -6,8 +6,8 @@ order (or, one of them, come before). A slot is one of its phrases. In a text
     {SLOT}      is a slot, <words> one word of a list of words, and
     (INTENT)    an intent inside a slot, as the whole phrase; only its head is said.
 
-Words of heads and options are said and mean nothing; words of slots are copied into the
-parse. A new intent, slot or list of words is a line here, and nothing elsewhere.
+Every word that is said is copied into the parse, where it stands; brackets say what it
+means. A new intent, slot or list of words is a line here, and nothing elsewhere.
 """
 
 DEEPEST = 3  # intents inside each other

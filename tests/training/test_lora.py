@@ -23,7 +23,7 @@ RECIPE = Recipe(early_exit=True, rotation=2, max_dropout=0.1)
 
 def moved(model):
     """Adapters begin at zero; here they are something."""
-    for name, module in model.named_modules():
+    for _, module in model.named_modules():
         if "lora_b" in module:
             module.lora_b = mx.random.normal(module.lora_b.shape) * 0.1
     return model
