@@ -1,6 +1,8 @@
 """The `selfspec` command: the library raises, this prints one line and an exit code.
 
 selfspec study --model smollm2-135m --size smoke
+selfspec train
+selfspec finetune --model smollm2-135m
 selfspec book
 """
 
@@ -9,6 +11,7 @@ import sys
 from pathlib import Path
 
 from selfspec import __version__
+from selfspec.study import training_commands
 from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
 
 EXIT_ERROR = 1
@@ -61,6 +64,8 @@ def parser() -> argparse.ArgumentParser:
     )
     study.set_defaults(run=_study)
 
+    training_commands.add_commands(commands, _say)
+
     book = commands.add_parser(
         "book",
         help="build the book from the results at hand",
@@ -77,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _run(arguments)
     except KeyboardInterrupt:  # at any moment, while modules load too
-        _say("stopped; what was measured is kept: the same command goes on from there")
+        _say("stopped; what was done is kept: the same command goes on from there")
     return EXIT_INTERRUPTED
 
 
@@ -87,10 +92,12 @@ def _run(arguments) -> int:
     from selfspec.study.errors import StudyError
     from selfspec.study.prompt_set import PromptError
     from selfspec.study.results import ResultsError
+    from selfspec.training import TrainingError
 
+    known = ModelError, StudyError, ResultsError, PromptError, TrainingError
     try:
         return arguments.run(arguments)
-    except (ModelError, StudyError, ResultsError, PromptError) as error:
+    except known as error:
         _say(str(error))
     return EXIT_ERROR
 

@@ -26,6 +26,7 @@ from selfspec.study import (
     engine_values,
     figure_data,
     figures,
+    finetune_table,
     fragments,
     layerskip_fragments,
     layerskip_values,
@@ -104,6 +105,7 @@ def write(root: Path) -> Written:
         "projection.md": projection.fragment(records, root),
         "layerskip-runs.md": layerskip_fragments.runs(records, pages),
         "layerskip-arms.md": layerskip_fragments.arms(arms),
+        "layerskip-finetuned.md": finetune_table.fragment(root),
         "layerskip-published.md": layerskip_fragments.published(root),
         "values.json": _json(
             values.values(records, post)
