@@ -20,6 +20,7 @@ _PUBLIC = {
     "load": "selfspec.models",
     "Loaded": "selfspec.models",
     "ModelError": "selfspec.models",
+    "AdapterDraft": "selfspec.decoding",
     "DeclinePolicy": "selfspec.costs",
     "DynamicExitDraft": "selfspec.decoding",
     "ExitDraft": "selfspec.decoding",
