@@ -30,6 +30,7 @@ _PUBLIC = {
     "ShortlistDraft": "selfspec.decoding",
     "SkipDraft": "selfspec.decoding",
     "Trace": "selfspec.decoding",
+    "load_bridge": "selfspec.training",
     "frequent_tokens": "selfspec.decoding",
     "generate_step": "selfspec.auto",
     "stream_generate": "selfspec.auto",

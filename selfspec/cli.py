@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from selfspec import __version__
+from selfspec.study import fit_command
 from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
 
 EXIT_ERROR = 1
@@ -60,6 +61,8 @@ def parser() -> argparse.ArgumentParser:
         "project's engine on one (default: both)",
     )
     study.set_defaults(run=_study)
+
+    fit_command.add(commands, _say)
 
     book = commands.add_parser(
         "book",
