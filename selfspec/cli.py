@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from selfspec import __version__
-from selfspec.study import training_commands
+from selfspec.study import fit_command, training_commands
 from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
 
 EXIT_ERROR = 1
@@ -65,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     study.set_defaults(run=_study)
 
     training_commands.add_commands(commands, _say)
+    fit_command.add(commands, _say)
 
     book = commands.add_parser(
         "book",
