@@ -5,14 +5,17 @@ selfspec book
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from selfspec import __version__
+from selfspec.commands import generate
 from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
+STOPPED = "stopped; what was measured is kept: the same command goes on from there"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -68,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     )
     book.add_argument("--clean", action="store_true", help="build every page anew")
     book.set_defaults(run=_book)
+    generate.add(commands, _say)
     return top
 
 
@@ -77,7 +81,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _run(arguments)
     except KeyboardInterrupt:  # at any moment, while modules load too
-        _say("stopped; what was measured is kept: the same command goes on from there")
+        _say(getattr(arguments, "stopped", STOPPED))
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_ERROR
     return EXIT_INTERRUPTED
 
 
