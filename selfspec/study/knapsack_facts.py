@@ -26,6 +26,7 @@ from selfspec.selection import (
     Scorer,
     choose,
     make_windows,
+    overlap,
     plan,
 )
 from selfspec.selection.objective import Plan
@@ -36,8 +37,8 @@ from selfspec.study.skip_set_words import in_words
 
 DEPTH = 3  # draft positions at which chosen sets are scored
 MIDDLE = "middle"
+SKIP, SKIP_AND_HEAD = "skip {} ({})", "shortlist and skip {} ({})"
 HEAD_ONLY = "shortlist {}"
-WITH_SKIP = "shortlist {} on a skip set"
 
 
 def find_out(
@@ -60,12 +61,15 @@ def find_out(
     told("reading windows of the target's own text")
     calibration = _scorer(loaded, "calibration", size.calibration_windows, size)
     evaluation = _scorer(loaded, "evaluation", size.evaluation_windows, size)
-    problem = Problem(calibration, profile, budgets=size.budgets)
+    if overlap(calibration.windows, evaluation.windows):
+        raise ValueError("a text is in both sets of windows, so none is held out")
+    given = {"budgets": size.budgets, "shortlists": shortlists}
+    problem = Problem(calibration, profile, **given)
     frontiers = []
     for name in size.selectors:
         told(f"selecting: {name}")
         # each its own, or the later ones would be told what the earlier ones paid for
-        own = Problem(calibration, profile, budgets=size.budgets)
+        own = Problem(calibration, profile, **given)
         frontiers.append(SELECTORS[name](own, **_options(name, size)))
     told("scoring the sets on texts that no selector saw")
     offered = [
@@ -264,6 +268,7 @@ def _frontier(frontier: Frontier, problem: Problem, scored) -> dict[str, Any]:
         sets.append(
             {
                 "draft": in_words(candidate.draft),
+                "shortlist": len(getattr(candidate.draft, "tokens", ())),
                 "cost_ratio": candidate.cost_ratio,
                 "saved_share": candidate.saved / max(1, problem.total),
                 "calibration": candidate.agreement,
@@ -342,29 +347,32 @@ def _plans(
 ) -> dict[str, Plan]:
     """What is worth timing: sets at each budget, the middle, the head alone, and both."""
     drafts: dict[str, Any] = {}
-    best_small = None
     for budget in problem.budgets:
-        found = [
+        enough = [
             (frontier.selector, candidate)
             for frontier in frontiers
             if frontier.selector != MIDDLE
             for candidate in frontier.candidates
             if _saves(candidate, budget, problem)
         ]
-        if not found:
-            continue
-        name, best = max(found, key=lambda f: (f[1].agreement, -f[1].cost_ratio))
-        if best.draft not in drafts.values():
-            drafts[f"skip {budget:.0%} ({name})".replace("%", " %")] = best.draft
-            best_small = best_small or best.draft
+        for head, form in ((False, SKIP), (True, SKIP_AND_HEAD)):
+            found = [
+                (name, candidate)
+                for name, candidate in enough
+                if isinstance(candidate.draft, ShortlistDraft) == head
+            ]
+            if not found:
+                continue
+            name, best = max(found, key=lambda f: (f[1].agreement, -f[1].cost_ratio))
+            if best.draft not in drafts.values():
+                drafts[form.format(_percent(budget), name)] = best.draft
     middle = _middle_at(min(problem.budgets), problem)
     if middle is not None and middle not in drafts.values():
-        drafts[f"skip {min(problem.budgets):.0%} (middle)".replace("%", " %")] = middle
+        drafts[SKIP.format(_percent(min(problem.budgets)), MIDDLE)] = middle
     for size, tokens in shortlists.items():
-        drafts[HEAD_ONLY.format(size)] = ShortlistDraft(SkipDraft(), tokens)
-    if shortlists and best_small is not None:
-        most = max(shortlists)
-        drafts[WITH_SKIP.format(most)] = ShortlistDraft(best_small, shortlists[most])
+        alone = ShortlistDraft(SkipDraft(), tokens)
+        drafts = {label: d for label, d in drafts.items() if d != alone}
+        drafts[HEAD_ONLY.format(size)] = alone
     plans = {
         label: _worth(
             draft, scorer.score(draft, depth=DEPTH), problem.profile, problem.context
@@ -373,6 +381,10 @@ def _plans(
     }
     order = sorted(plans, key=lambda label: -plans[label].speedup)
     return {label: plans[label] for label in order}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _worth(draft, score, profile: CostProfile, context: int) -> Plan:

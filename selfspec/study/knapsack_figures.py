@@ -220,11 +220,17 @@ def online(facts: Facts):
 def describe_online(facts: Facts) -> str:
     """Alt text of `online`."""
     parts = ", ".join(
-        ("never: " if line["interval"] == 0 else f"every {line['interval']} tokens: ")
-        + f"S = {line['speedup']:.2f}, {line['share']:.1%} of the time"
+        _how_often(line["interval"])
+        + f": S = {line['speedup']:.2f}, {line['share']:.1%} of the time"
         for line in facts["online"]
     )
     return f"Choosing again while decoding, {parts}. A dashed line marks 3%."
+
+
+def _how_often(interval: int | str) -> str:
+    if interval == 0:
+        return "never"
+    return f"every {interval} tokens" if isinstance(interval, int) else interval
 
 
 def speedups(table: pd.DataFrame):
