@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from selfspec import __version__
-from selfspec.commands import generate
+from selfspec.commands import check, generate, verdict
 from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
 
 EXIT_ERROR = 1
@@ -70,8 +70,12 @@ def parser() -> argparse.ArgumentParser:
         description="Build the book from the results at hand; needs no model and no Mac.",
     )
     book.add_argument("--clean", action="store_true", help="build every page anew")
-    book.set_defaults(run=_book)
-    generate.add(commands, _say)
+    book.set_defaults(
+        run=_book,
+        stopped="stopped; no result was touched: the same command goes on building",
+    )
+    for command in (generate, verdict, check):
+        command.add(commands, _say)
     return top
 
 
