@@ -7,15 +7,18 @@ selfspec book
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from selfspec import __version__
+from selfspec.commands import check, generate, verdict
 from selfspec.study import fit_command, training_commands
 from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
+STOPPED = "stopped; what was measured is kept: the same command goes on from there"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -73,7 +76,12 @@ def parser() -> argparse.ArgumentParser:
         description="Build the book from the results at hand; needs no model and no Mac.",
     )
     book.add_argument("--clean", action="store_true", help="build every page anew")
-    book.set_defaults(run=_book)
+    book.set_defaults(
+        run=_book,
+        stopped="stopped; no result was touched: the same command goes on building",
+    )
+    for command in (generate, verdict, check):
+        command.add(commands, _say)
     return top
 
 
@@ -84,6 +92,10 @@ def main(argv: list[str] | None = None) -> int:
         return _run(arguments)
     except KeyboardInterrupt:  # at any moment, while modules load too
         _say("stopped; what was done is kept: the same command goes on from there")
+        _say(getattr(arguments, "stopped", STOPPED))
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_ERROR
     return EXIT_INTERRUPTED
 
 
