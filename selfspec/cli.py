@@ -18,7 +18,7 @@ from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
-STOPPED = "stopped; what was measured is kept: the same command goes on from there"
+STOPPED = "stopped; what was done is kept: the same command goes on from there"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -91,7 +91,6 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _run(arguments)
     except KeyboardInterrupt:  # at any moment, while modules load too
-        _say("stopped; what was done is kept: the same command goes on from there")
         _say(getattr(arguments, "stopped", STOPPED))
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
