@@ -16,6 +16,8 @@ from selfspec import auto, blas, decoding
 from selfspec.costs import DeclinePolicy, draft_costs, profile_key, timing
 from selfspec.costs.store import profile_path
 from selfspec.decoding import (
+    AdapterDraft,
+    Bridge,
     ExitDraft,
     FallbackDraft,
     LookupDraft,
@@ -24,6 +26,8 @@ from selfspec.decoding import (
     SkipDraft,
     Trace,
 )
+from selfspec.decoding.bridge import BRIDGES
+from selfspec.models.blocks import find_stack
 from selfspec.models.errors import UnsupportedModelError
 from selfspec.models.remembered import Remembered
 from tests.costs import synthetic
@@ -134,11 +138,15 @@ def test_a_draft_that_is_wrong_is_soon_declined(loaded, plain, machine):
         ShortlistDraft(SkipDraft(), tuple(range(100))),
         LookupDraft(),
         FallbackDraft(LookupDraft(), ExitDraft(4)),
+        "layer",
+        "mlp",
     ],
-    ids=lambda draft: type(draft).__name__,
+    ids=lambda draft: draft if isinstance(draft, str) else type(draft).__name__,
 )
 def test_every_draft_has_costs_and_leaves_the_text_alone(loaded, plain, machine, draft):
     machine(NEARLY_FREE)
+    if draft in BRIDGES:
+        draft = AdapterDraft(4, Bridge.like(find_stack(loaded.model), draft))
     tokens, trace = run(loaded.model, draft)
     assert tokens == plain
     assert trace.rounds

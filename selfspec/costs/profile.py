@@ -93,7 +93,7 @@ class CostProfile:
     def cost_ratio(
         self, draft, context: int | None = None, num_draft_tokens: int = DRAFTED
     ) -> float:
-        """c of a SkipDraft, ExitDraft or ShortlistDraft, predicted from the blocks.
+        """c of a draft that is part of the target, predicted from the blocks.
 
         Args:
             draft: what drafts.
@@ -216,7 +216,12 @@ def left_out(
         TypeError: a draft that is no part of the target.
         ValueError: it names layers or tokens that the model has not.
     """
-    from selfspec.decoding.drafts import ExitDraft, ShortlistDraft, SkipDraft
+    from selfspec.decoding.drafts import (
+        AdapterDraft,
+        ExitDraft,
+        ShortlistDraft,
+        SkipDraft,
+    )
 
     head = 1.0
     if isinstance(draft, ShortlistDraft):
@@ -226,12 +231,17 @@ def left_out(
         late = frozenset(range(draft.exit_layer, num_layers))
         attention = mlp = late
         kept = draft.exit_layer if draft.reuse else 0
+    elif isinstance(draft, AdapterDraft):
+        # the bridge has the shape of the last layer, and costs as much
+        mlp = frozenset(range(draft.exit_layer, num_layers - 1))
+        attention = mlp if draft.bridge.attends else mlp | {num_layers - 1}
+        kept = draft.exit_layer
     elif isinstance(draft, SkipDraft):
         attention, mlp = draft.attention, draft.mlp
         kept = min(attention | mlp, default=0) if draft.reuse_prefix else 0
     else:
         raise TypeError(
-            f"a profile predicts skip, exit and shortlist drafts, not a "
+            f"a profile predicts skip, exit, adapter and shortlist drafts, not a "
             f"{type(draft).__name__}. Way out: time it with costs.measure"
         )
     if max(attention | mlp | {kept}, default=0) >= num_layers or head > 1:

@@ -5,7 +5,9 @@ the public face. Knows token ids and models; text only in stream.py; no costs, n
 """
 
 from selfspec.decoding.batch import generate_batch
+from selfspec.decoding.bridge import Bridge
 from selfspec.decoding.drafts import (
+    AdapterDraft,
     DynamicExitDraft,
     ExitDraft,
     FallbackDraft,
@@ -21,6 +23,8 @@ from selfspec.decoding.stream import Response, generate_step, stream_generate
 from selfspec.decoding.trace import Round, Trace
 
 __all__ = [
+    "AdapterDraft",
+    "Bridge",
     "Choice",
     "DraftPolicy",
     "DynamicExitDraft",

@@ -4,8 +4,10 @@ drafter = bind(SkipDraft(mlp={3}), target)
 """
 
 from selfspec.decoding import self_test
+from selfspec.decoding.adapter import AdapterDrafter
 from selfspec.decoding.drafting import Drafter, Target
 from selfspec.decoding.drafts import (
+    AdapterDraft,
     DynamicExitDraft,
     ExitDraft,
     FallbackDraft,
@@ -34,7 +36,9 @@ def bind(draft, target: Target, draft_cache: list | None = None) -> Drafter:
         ValueError: the draft does not fit the model.
         UnsupportedModelError: the model cannot be driven block by block.
     """
-    of_the_target = isinstance(draft, SkipDraft | ExitDraft | DynamicExitDraft)
+    of_the_target = isinstance(
+        draft, SkipDraft | ExitDraft | AdapterDraft | DynamicExitDraft
+    )
     if of_the_target and target.stack is None:
         self_test.check(target.model)
         target.stack = find_stack(target.model)
@@ -43,6 +47,8 @@ def bind(draft, target: Target, draft_cache: list | None = None) -> Drafter:
             return SkipDrafter(draft, target)
         case ExitDraft():
             return ExitDrafter(draft, target)
+        case AdapterDraft():
+            return AdapterDrafter(draft, target)
         case DynamicExitDraft():
             return DynamicExitDrafter(draft, target)
         case ModelDraft():
@@ -62,7 +68,7 @@ def bind(draft, target: Target, draft_cache: list | None = None) -> Drafter:
             drafter.shortlist = shortlist
             return drafter
     raise TypeError(
-        "draft must be a SkipDraft, ExitDraft, DynamicExitDraft, ModelDraft, "
-        "LookupDraft, ShortlistDraft or FallbackDraft, got "
+        "draft must be a SkipDraft, ExitDraft, AdapterDraft, DynamicExitDraft, "
+        "ModelDraft, LookupDraft, ShortlistDraft or FallbackDraft, got "
         f"{type(draft).__name__}"
     )

@@ -14,7 +14,8 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from selfspec.decoding.caches import UNLIMITED, Caches
-from selfspec.models.blocks import Stack
+from selfspec.decoding.prefix import holding, run_and_tell
+from selfspec.models.blocks import Stack, find_stack
 
 
 @dataclass
@@ -27,6 +28,7 @@ class Target:
     prefill_step_size: int = 2048
     window_cache: str = "ring"
     base: int = 0  # tokens in the cache before this prompt
+    tapped: nn.Module | None = field(default=None, repr=False)  # with listeners
 
     def length(self, tokens: list[int]) -> int:
         """Where the cache must stand: all of the text but its last token."""
@@ -34,7 +36,20 @@ class Target:
 
     def logits(self, ids: mx.array) -> mx.array:
         """One pass over `ids` (T,): logits (T, V)."""
-        return self.model(ids[None], cache=self.caches.entries)[0]
+        return (self.tapped or self.model)(ids[None], cache=self.caches.entries)[0]
+
+    def listen(self, depth: int) -> list[tuple[int, mx.array]]:
+        """What the first `depth` layers return in every pass of `logits` from now on.
+
+        The list, which whoever listens empties, fills with pairs: where in the text the
+        rows begin, and the rows (1, T, dim), not normed.
+        """
+        told: list[tuple[int, mx.array]] = []
+        stack = find_stack(self.tapped or self.model)
+        layers = list(stack.layers)
+        layers[depth - 1] = holding(layers[depth - 1], run_and_tell, told)
+        self.tapped = stack.with_layers(layers)
+        return told
 
     def vocab_size(self) -> int:
         """V, from the shape of a pass that is never run."""

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from selfspec.decoding.bridge import Bridge
+
 
 def _indices(name: str, values: Iterable[int]) -> frozenset[int]:
     try:
@@ -94,6 +96,30 @@ class ExitDraft:
 
     def __post_init__(self):
         object.__setattr__(self, "exit_layer", _whole("exit_layer", self.exit_layer))
+
+
+@dataclass(frozen=True, eq=False)
+class AdapterDraft:
+    """A fitted exit: the first layers, a small bridge that was taught, then the head.
+
+    Shares the target's cache and its first layers' rows as an ExitDraft does; no weight
+    of the target is another one.
+
+    Args:
+        exit_layer: how many layers run before the bridge, 1 to L - 1.
+        bridge: what `selfspec fit` made (see `selfspec.load_bridge`).
+    """
+
+    exit_layer: int
+    bridge: Bridge
+
+    def __post_init__(self):
+        object.__setattr__(self, "exit_layer", _whole("exit_layer", self.exit_layer))
+        if not isinstance(self.bridge, Bridge):
+            raise ValueError(
+                f"bridge must be a Bridge, got {type(self.bridge).__name__}. "
+                "Way out: selfspec.load_bridge(path, loaded)"
+            )
 
 
 @dataclass(frozen=True)
@@ -201,7 +227,7 @@ class ShortlistDraft:
             tokens = ()
         if not tokens or min(tokens) < 0 or len(set(tokens)) != len(tokens):
             raise ValueError("tokens must be one or more different token ids from 0")
-        if not isinstance(self.draft, SkipDraft | ExitDraft | ModelDraft):
+        if not isinstance(self.draft, SCORING):
             raise ValueError(
                 f"a {type(self.draft).__name__} has no head of its own to cut down. "
                 "Way out: put the shortlist on a skip, exit or model draft"
@@ -230,9 +256,11 @@ class FallbackDraft:
                 )
 
 
+SCORING = SkipDraft | ExitDraft | AdapterDraft | ModelDraft  # with the head at the end
 KINDS = (
     SkipDraft,
     ExitDraft,
+    AdapterDraft,
     DynamicExitDraft,
     ModelDraft,
     LookupDraft,

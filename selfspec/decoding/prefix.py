@@ -50,16 +50,20 @@ class Prefix:
         stand_at(entries[self.depth :], entries[0].offset)
         return self.early_model(ids[None], cache=entries)[0]
 
+    def complete(self, ids: mx.array, caches: Caches) -> None:
+        """Run those of `ids` (D + 1,) through the first layers that no step has run."""
+        missing = ids[sum(row.shape[1] for row in self.rows) :]
+        if len(missing):
+            self.read(missing, caches)  # its head is never evaluated
+
     def verify(self, ids: mx.array, caches: Caches, length: int) -> mx.array:
         """The late layers over every row of `ids` (D + 1,): logits (D + 1, V).
 
         Rows that no draft step has run yet go through the first layers now. The cache
         stands at `length`, but for what the draft wrote after it.
         """
+        self.complete(ids, caches)
         caches.roll_back(length, first_layer=self.depth)
-        missing = ids[sum(row.shape[1] for row in self.rows) :]
-        if len(missing):
-            self.read(missing, caches)  # its head is never evaluated
         entries = caches.stand_ins(range(self.depth))
         stand_at(entries[: self.depth], length)
         logits = self.late_model(ids[None], cache=entries)[0]
@@ -73,7 +77,7 @@ def stand_at(stand_ins, length: int) -> None:
         advance(entry, length - entry.offset)
 
 
-def holding(layer, call, rows: list[mx.array]):
+def holding(layer, call, rows: list):
     """The layer with another call, which finds the layer and `rows` on it, as `kept`."""
     clone = with_call(layer, call)
     object.__setattr__(clone, "kept", (layer, rows))
@@ -89,6 +93,14 @@ def run_and_keep(tap, *args, **kwargs):
     layer, rows = tap.kept
     rows.append(layer(*args, **kwargs))
     return rows[-1]
+
+
+def run_and_tell(tap, *args, **kwargs):
+    """What the layer returns, kept with where in its cache it begins."""
+    layer, told = tap.kept
+    start = cache_of(args, kwargs).offset
+    told.append((start, layer(*args, **kwargs)))
+    return told[-1][1]
 
 
 def _return_kept(inject, x, *args, **kwargs):

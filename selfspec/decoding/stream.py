@@ -87,8 +87,8 @@ def generate_step(
     Args:
         prompt: token ids, at least one.
         model: any model of mlx-lm; it is the target.
-        draft: a SkipDraft, ExitDraft, DynamicExitDraft, ModelDraft, LookupDraft,
-            ShortlistDraft or FallbackDraft; None decodes plainly.
+        draft: a SkipDraft, ExitDraft, AdapterDraft, DynamicExitDraft, ModelDraft,
+            LookupDraft, ShortlistDraft or FallbackDraft; None decodes plainly.
         num_draft_tokens: most tokens drafted a round; 0 decodes plainly.
         max_tokens: most tokens emitted; -1 for no limit.
         temperature: 0 is greedy; otherwise rejection sampling keeps the target's

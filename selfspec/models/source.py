@@ -9,6 +9,7 @@ Says what was loaded, never from which path, index or host.
 
 import re
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 
 KINDS = ("embedded", "hub", "folder", "file")
 
@@ -64,3 +65,20 @@ class ModelSource:
             wrong = sorted(set(values) ^ known)
             raise ValueError(f"ModelSource: unknown or missing keys {wrong}")
         return cls(**values)
+
+
+def unknown(name: str) -> ModelSource:
+    """The source of a model that could not be loaded: its name, and nothing else."""
+    path = Path(name).expanduser()
+    local = path.exists()
+    return ModelSource(
+        name=path.absolute().name if local else name,
+        kind=("folder" if path.is_dir() else "file") if local else "hub",
+        revision="",
+        sha256="",
+        architecture="unknown",
+        quantisation="unknown",
+        num_layers=0,
+        num_parameters=0,
+        num_bytes=0,
+    )

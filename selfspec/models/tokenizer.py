@@ -119,6 +119,14 @@ def render_prompt(tokenizer, text: str, *, control: bool = False) -> list[int]:
     ]
 
 
+def around_the_user(tokenizer) -> tuple[list[int], list[int]]:
+    """Token ids before and after a user's turn; without a template only before it."""
+    if not getattr(tokenizer, "has_chat_template", False):
+        return render_prompt(tokenizer, ""), []
+    before, _, after = _chat(tokenizer, _STAND_IN, tokenize=False).partition(_STAND_IN)
+    return tuple(encode_text(tokenizer, part, control=True) for part in (before, after))
+
+
 _STAND_IN = "selfspec-user-text"
 
 

@@ -52,34 +52,48 @@ def describe_importance(facts: Facts) -> str:
 
 
 def frontiers(facts: Facts):
-    """Held-out agreement over cost ratio, one line a selector; the diagonal is break-even."""
-    figure, ax = plt.subplots(figsize=(6.4, 4.6 + LEGEND_HEIGHT))
-    looks = zip(cycle(SERIES), cycle(MARKERS), strict=False)
-    for frontier, (colour, marker) in zip(facts["frontiers"], looks, strict=False):
-        sets = pd.DataFrame(frontier["sets"])
-        if sets.empty:
-            continue
-        sets = sets.sort_values("cost_ratio")
-        ax.plot(
-            sets["cost_ratio"],
-            sets["held_out_agreement"],
-            color=colour,
-            marker=marker,
-            label=frontier["selector"],
-        )
-        for line in sets.to_dict("records"):
-            low, high = _interval(line["held_out"])
-            if np.isfinite(low):
-                ax.vlines(line["cost_ratio"], low, high, colour, alpha=0.5)
-    ax.plot([0, 1], [0, 1], **BREAK_EVEN)
-    ax.set(
-        xlabel="cost ratio c (draft step / plain step)",
-        ylabel="first-token agreement, held out",
-        xlim=(0.3, 1.02),
-        ylim=(0, 1.02),
+    """Held-out agreement over cost ratio, one line a selector; the diagonal is break-even.
+
+    Sets with the whole head stand on the left, those that cut it down on the right.
+    """
+    figure, axes = plt.subplots(
+        1, 2, figsize=(8, 4.2 + LEGEND_HEIGHT), sharex=True, sharey=True
     )
+    looks = _looks(facts)
+    for frontier in facts["frontiers"]:
+        for ax, head in zip(axes, (False, True), strict=True):
+            sets = [s for s in frontier["sets"] if bool(s.get("shortlist")) == head]
+            name = frontier["selector"]
+            _frontier(ax, sets, *looks[name], label=None if head else name)
+    for ax, title in zip(axes, ("the whole head", "a shortlist"), strict=True):
+        ax.plot([0, 1], [0, 1], **BREAK_EVEN)
+        ax.set(xlabel="cost ratio c", xlim=(0.3, 1.02), ylim=(0, 1.02), title=title)
+    axes[0].set_ylabel("first-token agreement, held out")
     legend(figure)
     return figure
+
+
+def _looks(facts: Facts) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each selector, the same in every figure."""
+    looks = zip(cycle(SERIES), cycle(MARKERS), strict=False)
+    names = [frontier["selector"] for frontier in facts["frontiers"]]
+    return dict(zip(names, looks, strict=False))
+
+
+def _frontier(ax, sets: Sequence[Mapping[str, Any]], colour, marker, label) -> None:
+    """One selector's line, with the interval of each set."""
+    ordered = sorted(sets, key=lambda s: s["cost_ratio"])
+    ax.plot(
+        [s["cost_ratio"] for s in ordered],
+        [s["held_out_agreement"] for s in ordered],
+        color=colour,
+        marker=marker,
+        label=label,
+    )
+    for found in ordered:
+        low, high = _interval(found["held_out"])
+        if np.isfinite(low):
+            ax.vlines(found["cost_ratio"], low, high, colour, alpha=0.5)
 
 
 def describe_frontiers(facts: Facts) -> str:
@@ -104,10 +118,9 @@ def optimism(facts: Facts):
     """Agreement on the texts that chose a set, against agreement on others."""
     sets = _sets(facts)
     figure, ax = plt.subplots(figsize=(4.6, 4.2 + LEGEND_HEIGHT))
-    looks = zip(cycle(SERIES), cycle(MARKERS), strict=False)
-    for (name, part), (colour, marker) in zip(
-        sets.groupby("selector", sort=False), looks, strict=False
-    ):
+    looks = _looks(facts)
+    for name, part in sets.groupby("selector", sort=False):
+        colour, marker = looks[name]
         ax.scatter(
             part["calibration"],
             part["held_out_agreement"],

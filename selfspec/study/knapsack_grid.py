@@ -36,7 +36,10 @@ class KnapsackSize:
 
     Attributes:
         selectors: names of `selfspec.selection.SELECTORS`.
-        calibration_windows, evaluation_windows: prompts continued by the target.
+        calibration_windows: prompts continued by the target, that selectors see.
+        choosing_windows: more of them, that decide between the selectors' sets; with 0
+            the same do both.
+        evaluation_windows: others, that nobody chooses by.
         window_tokens: generated for each.
         budgets: shares of what can be skipped, at which sets are compared.
         search_trials: sets that the search tries.
@@ -64,6 +67,7 @@ class KnapsackSize:
     num_prompts: int
     num_tokens: int
     budgets: tuple[float, ...] = BUDGETS
+    choosing_windows: int = 0
     search_trials: int = 60
     beam_width: int = 4
     timed: int = 7
@@ -107,6 +111,7 @@ SIZES = {
     "default": KnapsackSize(
         ("middle", "suffix", "random", "knapsack"),
         calibration_windows=2,
+        choosing_windows=2,
         evaluation_windows=6,
         window_tokens=16,
         num_prompts=6,
@@ -123,14 +128,17 @@ SIZES = {
     ),
     "paper": KnapsackSize(
         SELECTORS,
-        calibration_windows=4,
-        evaluation_windows=12,
-        window_tokens=24,
+        calibration_windows=8,
+        choosing_windows=10,
+        evaluation_windows=24,
+        window_tokens=28,
         num_prompts=8,
         num_tokens=32,
         search_trials=60,
+        timed=5,
         contexts=(1024, 4096),
-        temperature_cases=2,
+        temperature_cases=1,
+        calibration_tokens=32,
         small_models=4,
         online_intervals=(0, 32, 128, 256),
         online_prompts=1,

@@ -117,11 +117,11 @@ def _where(found: Mapping[str, Any]) -> str:
 
 
 def sentence_on_optimism(facts: Facts) -> str:
-    """How much the windows that chose a set flatter it."""
+    """How much the windows where a set was sought flatter it."""
     sets = sets_of(facts)
     lost = [s["calibration"] - s["held_out_agreement"] for s in sets]
     return (
-        "On the windows that chose them the sets agree "
+        "On the windows where they were sought the sets agree "
         f"{100 * sum(lost) / len(lost):.1f} points more often than on others, on average "
         f"over {len(sets)} sets."
     )

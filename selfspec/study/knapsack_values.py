@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from selfspec.study.knapsack_figures import configuration
 from selfspec.study.knapsack_page import DEFAULT_POLICY, LEVEL
 from selfspec.study.knapsack_sets import mean_regrets, nearest, sets_of
 
@@ -17,7 +18,7 @@ KNAPSACK_FIELDS = (
     " rank_correlation_low rank_correlation_high lemma_percent best_regret_selector"
     " best_regret middle_regret online_share_percent head_draft head_speedup head_low"
     " head_high head_nearest head_nearest_c head_nearest_agreement_percent"
-    " calibration_positions evaluation_positions"
+    " choosing_positions calibration_positions evaluation_positions"
 ).split()
 
 
@@ -32,6 +33,7 @@ def of_knapsack(facts: Mapping[str, Any], table: pd.DataFrame) -> dict[str, Any]
         "selectors": len(facts["frontiers"]),
         "budgets": len(budgets),
         "calibration_positions": facts["windows"]["calibration"]["positions"],
+        "choosing_positions": facts["windows"]["choosing"]["positions"],
         "evaluation_positions": facts["windows"]["evaluation"]["positions"],
     }
     if known:
@@ -73,7 +75,7 @@ def of_knapsack(facts: Mapping[str, Any], table: pd.DataFrame) -> dict[str, Any]
     if not heads.empty:
         head = heads.loc[heads["speedup"].idxmax()]
         found |= {
-            "head_draft": f"{head['draft']}, {int(head['num_draft_tokens'])} tokens",
+            "head_draft": configuration(head),
             "head_speedup": head["speedup"],
             "head_low": head["low"],
             "head_high": head["high"],

@@ -26,6 +26,7 @@ from selfspec.study import (
     engine_values,
     figure_data,
     figures,
+    finetune_table,
     fragments,
     layerskip_fragments,
     layerskip_values,
@@ -33,6 +34,7 @@ from selfspec.study import (
     plane,
     projection,
     reference,
+    refusals,
     run_records,
     values,
     verdict_page,
@@ -104,6 +106,7 @@ def write(root: Path) -> Written:
         "projection.md": projection.fragment(records, root),
         "layerskip-runs.md": layerskip_fragments.runs(records, pages),
         "layerskip-arms.md": layerskip_fragments.arms(arms),
+        "layerskip-finetuned.md": finetune_table.fragment(root),
         "layerskip-published.md": layerskip_fragments.published(root),
         "values.json": _json(
             values.values(records, post)
@@ -121,7 +124,9 @@ def write(root: Path) -> Written:
         for name, table in figure_data.tables(record).items():
             texts[f"{page}-{name}.csv"] = _csv(table)
     changed = _replace(book / "_generated", texts)
-    toc = _toc(book, list(pages))
+    refused = refusals.pages(root)
+    changed += _replace_refusals(book, refused)
+    toc = _toc(book, [*pages, *refused])
     if _put(root / "_toc.yml", toc):
         changed.append(root / "_toc.yml")
     return Written(tuple(pages), tuple(left_out), tuple(changed))
@@ -233,6 +238,22 @@ def _replace(folder: Path, texts: dict[str, str]) -> list[Path]:
             changed.append(path)
         elif path.is_dir() and not any(path.iterdir()):
             path.rmdir()
+    return changed
+
+
+def _replace_refusals(book: Path, texts: dict[str, str]) -> list[Path]:
+    """Pages of models that cannot be measured: made, and gone with their results."""
+    wanted = {book / f"{name}.md": text for name, text in texts.items()}
+    changed = []
+    for path, text in sorted(wanted.items()):
+        if _put(path, f"{fragments.GENERATED}\n\n{text}\n"):
+            changed.append(path)
+    for path in sorted((book / "runs").glob(f"*/{refusals.PAGE}.md")):
+        if path not in wanted:
+            path.unlink()
+            changed.append(path)
+            if not any(path.parent.iterdir()):
+                path.parent.rmdir()
     return changed
 
 

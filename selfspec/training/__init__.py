@@ -3,13 +3,19 @@
 LayerSkip (Elhoushi et al. 2024, arXiv 2404.16710) teaches early layers to speak through
 the model's own head. Here it is for any mlx-lm model whose layers are one plain list,
 with a loop that resumes exactly and a seeded task on which a small model learns it in
-minutes. Imports models only; names are looked up on first use.
+minutes. Beside it the third way: bridge_*.py fit a small bridge to a model whose own
+weights stay as they are. Names are looked up on first use.
 """
 
 from importlib import import_module
 
 # name -> the module that defines it
 _PUBLIC = {
+    "FitSettings": "selfspec.training.bridge_fit",
+    "card_of": "selfspec.training.bridge_file",
+    "fit": "selfspec.training.bridge_fit",
+    "load_bridge": "selfspec.training.bridge_file",
+    "save_bridge": "selfspec.training.bridge_file",
     "ARMS": "selfspec.training.arms",
     "Recipe": "selfspec.training.recipe",
     "Sample": "selfspec.training.batches",

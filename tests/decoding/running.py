@@ -15,6 +15,8 @@ from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from selfspec.decoding import (
+    AdapterDraft,
+    Bridge,
     ExitDraft,
     FallbackDraft,
     LookupDraft,
@@ -24,6 +26,7 @@ from selfspec.decoding import (
     Trace,
     generate_step,
 )
+from selfspec.models.blocks import find_stack
 
 SKIP = SkipDraft(attention={0, 2}, mlp={2, 4})
 ON_THE_TARGETS_CACHE = {
@@ -32,7 +35,16 @@ ON_THE_TARGETS_CACHE = {
     "exit": ExitDraft(4),
     "exit, nothing kept": ExitDraft(4, reuse=False),
 }
-DRAFTS = (*ON_THE_TARGETS_CACHE, "two models", "lookup", "shortlist", "fallback")
+DRAFTS = (
+    *ON_THE_TARGETS_CACHE,
+    "two models",
+    "lookup",
+    "shortlist",
+    "fallback",
+    "adapter",
+    "adapter, mlp",
+    "adapter, shortlist",
+)
 
 
 def drafts_of(model):
@@ -43,8 +55,25 @@ def drafts_of(model):
         LookupDraft(),
         ShortlistDraft(ExitDraft(4), range(60)),
         FallbackDraft(LookupDraft(), few),
+        adapter(model, 4),
+        adapter(model, 3, "mlp"),
+        ShortlistDraft(adapter(model, 2), range(70)),
     )
     return dict(zip(DRAFTS, (*ON_THE_TARGETS_CACHE.values(), *others), strict=True))
+
+
+def adapter(model, exit_layer, kind="layer", noise=0.0):
+    """An exit whose bridge is the model's own last layer: half right, never fitted.
+
+    After the layer before the last that would be the whole model, if not for noise.
+    """
+    bridge = Bridge.like(find_stack(model), kind)
+    rng = np.random.default_rng(5)
+    weights = {
+        name: w * mx.array(1 + noise * rng.standard_normal(w.shape), w.dtype)
+        for name, w in bridge.weights.items()
+    }
+    return AdapterDraft(exit_layer, Bridge(kind, weights))
 
 
 def run(model, prompt, max_tokens, **options):

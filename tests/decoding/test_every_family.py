@@ -12,7 +12,7 @@ import pytest
 import reference
 from mlx_lm.generate import generate_step as mlx_lm_generate_step
 from mlx_lm.models.cache import make_prompt_cache
-from running import SKIP, assert_same_cache, noisy_copy, run
+from running import SKIP, adapter, assert_same_cache, noisy_copy, run
 
 from selfspec.decoding import (
     ExitDraft,
@@ -87,6 +87,13 @@ def test_exit_draft_is_lossless(case):
     assert_lossless(case, draft, num_draft_tokens=2)
 
 
+@pytest.mark.parametrize("kind", ["layer", "mlp"])
+def test_adapter_draft_is_lossless(case, kind):
+    late = case[0] in ("gemma3_text", "cohere2")
+    draft = adapter(case[1], *((5, kind, 0.2) if late else (4, kind)))
+    assert_lossless(case, draft, num_draft_tokens=2)
+
+
 def test_model_draft_is_lossless(case):
     scale = {"gemma3_text": 0.05, "cohere2": 0.05}.get(case[0], 0.15)
     draft = ModelDraft(noisy_copy(case[1], scale))
@@ -100,7 +107,7 @@ def test_lookup_draft_is_lossless(case):
 def test_prompt_of_one_token(case):
     family, model, *_ = case
     text = reference.greedy(model, [7], 24)
-    for draft in (SKIP, ExitDraft(4), LookupDraft()):
+    for draft in (SKIP, ExitDraft(4), adapter(model, 4), LookupDraft()):
         tokens, _ = run(model, [7], 24, draft=draft, window_cache="full")
         assert tokens == text, draft
 

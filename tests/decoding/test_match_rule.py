@@ -5,7 +5,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm.generate import generate_step as mlx_lm_generate_step
 from mlx_lm.sample_utils import make_logits_processors, make_sampler
-from running import run
+from running import adapter, run
 
 from selfspec.decoding import ExitDraft, LookupDraft, ShortlistDraft, SkipDraft
 from selfspec.decoding.match import private_copy
@@ -16,6 +16,7 @@ DRAFTS = [
     ExitDraft(4),
     LookupDraft(),
     ShortlistDraft(SkipDraft(), range(60)),
+    adapter(families.build("llama"), 4),
 ]
 
 

@@ -14,7 +14,7 @@ import reference
 from mlx_lm.generate import generate_step as mlx_lm_generate_step
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.sample_utils import make_logits_processors
-from running import noisy_copy, run
+from running import adapter, noisy_copy, run
 
 from selfspec.decoding import (
     Choice,
@@ -65,6 +65,8 @@ class Plan:
         (ExitDraft(4), REUSING),
         (ExitDraft(3), ExitDraft(4)),
         (SKIP, REUSING),
+        (SKIP, "adapter"),
+        ("adapter", ExitDraft(4)),
     ],
     ids=str,
 )
@@ -73,6 +75,9 @@ def test_a_first_draft_that_stops_at_once_leaves_nothing_to_the_second(
 ):
     """It has run a row ahead on the shared cache; the second must not start there."""
     model, prompt, text = case
+    first, second = (
+        adapter(model, 4) if d == "adapter" else d for d in (first, second)
+    )
     draft = FallbackDraft(first, second)
     tokens, trace = run(model, prompt, 60, draft=draft, min_confidence=0.6)
     assert tokens == text[:60]
@@ -162,13 +167,14 @@ def test_no_tokens_asked_reads_the_whole_prompt_as_mlx_lm_does(case):
 
 @pytest.mark.parametrize(
     "draft",
-    [SKIP, REUSING, ExitDraft(4), ShortlistDraft(ExitDraft(3), range(50))],
-    ids=["skip", "reusing", "exit", "shortlist"],
+    [SKIP, REUSING, ExitDraft(4), ShortlistDraft(ExitDraft(3), range(50)), "adapter"],
+    ids=["skip", "reusing", "exit", "shortlist", "adapter"],
 )
 def test_nothing_holds_caches_or_weights_afterwards(draft):
     """Not even until Python's collector of cycles comes round."""
     model = families.build("llama")
     entries = make_prompt_cache(model)
+    draft = adapter(model, 3) if draft == "adapter" else draft
     gc.collect()
     gc.disable()
     try:

@@ -12,6 +12,7 @@ from running import (
     DRAFTS,
     ON_THE_TARGETS_CACHE,
     SKIP,
+    adapter,
     assert_same_cache,
     drafts_of,
     noisy_copy,
@@ -392,6 +393,7 @@ def test_the_draft_may_change_from_round_to_round(case):
             Choice(LookupDraft(), 4),
             Choice(ModelDraft(noisy_copy(model)), 2),
             Choice(SkipDraft(mlp={1}), 5),
+            Choice(adapter(model, 4), 3),
             Choice(SKIP, 0),
         ]
 
@@ -412,6 +414,7 @@ def test_the_draft_may_change_from_round_to_round(case):
         "ExitDraft",
         "LookupDraft",
         "ModelDraft",
+        "AdapterDraft",
     }
     assert trace.plain_tokens > 10
 
@@ -429,7 +432,7 @@ def test_confidence_stop_drops_the_token_before_it_is_spent(case):
         drafted += [r.drafted for r in trace.rounds]
     assert 0 in drafted, "no draft was stopped before its first token"
     assert {1, 2} & set(drafted), "no draft was stopped in its middle"
-    for draft in list(ON_THE_TARGETS_CACHE.values())[1:]:
+    for draft in [*list(ON_THE_TARGETS_CACHE.values())[1:], adapter(model, 4)]:
         tokens, _ = run(
             model, prompt, 60, draft=draft, min_confidence=0.6, window_cache="full"
         )

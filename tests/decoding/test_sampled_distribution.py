@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import reference
-from running import run
+from running import adapter, run
 from scipy import stats
 
 from selfspec.decoding import (
@@ -199,6 +199,7 @@ SETTINGS = {
         {"temperature": 0.9, "min_p": 0.02},
     ),
     "another model": ("noise", {"temperature": 4.0}),
+    "adapter": ("bridge", {"temperature": 2.0}),
 }
 
 
@@ -211,6 +212,8 @@ def test_5000_sampled_tokens_have_the_targets_distribution(setting):
     """
     model = families.build("llama", vocab_size=V, num_hidden_layers=2)
     draft, options = SETTINGS[setting]
+    if draft == "bridge":
+        draft = adapter(model, 1, noise=0.3)
     if draft == "noise":
         draft = ModelDraft(
             families.build("llama", 3, vocab_size=V, num_hidden_layers=2)
