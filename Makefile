@@ -14,7 +14,7 @@ help:
 	@echo "             (MODEL=$(MODEL) SIZE=$(SIZE); sizes: smoke, default, paper)"
 	@echo "make book    build the book from the committed and your own results"
 	@echo "make test    run the tests"
-	@echo "make lint    ruff"
+	@echo "make lint    ruff and mypy"
 
 study: $(VENV)/.ready
 	$(BIN)/selfspec study --model "$(MODEL)" --size $(SIZE)
@@ -29,6 +29,7 @@ test: $(VENV)/.ready lint
 lint: $(VENV)/.ready
 	$(BIN)/ruff check selfspec tests benchmarks notebooks
 	$(BIN)/ruff format --check selfspec tests benchmarks
+	$(BIN)/mypy
 
 # Python 3.11 to 3.13, whichever comes first and really runs (a pyenv shim may not).
 $(VENV)/.ready: requirements.txt constraints.txt pyproject.toml | system-packages

@@ -43,7 +43,8 @@ def speedup(
     if np.any(np.asarray(cost) <= 0):
         raise ValueError(f"a round must cost more than nothing, got {cost}")
     result = (1 + kept) / cost
-    return float(result) if np.ndim(result) == 0 else result
+    # arrays in, an array out
+    return float(result) if np.ndim(result) == 0 else result  # type: ignore[return-value]
 
 
 def round_remainder(

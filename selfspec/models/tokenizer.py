@@ -124,7 +124,8 @@ def around_the_user(tokenizer) -> tuple[list[int], list[int]]:
     if not getattr(tokenizer, "has_chat_template", False):
         return render_prompt(tokenizer, ""), []
     before, _, after = _chat(tokenizer, _STAND_IN, tokenize=False).partition(_STAND_IN)
-    return tuple(encode_text(tokenizer, part, control=True) for part in (before, after))
+    ids = [encode_text(tokenizer, part, control=True) for part in (before, after)]
+    return ids[0], ids[1]
 
 
 _STAND_IN = "selfspec-user-text"

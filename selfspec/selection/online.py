@@ -89,7 +89,8 @@ class Since:
 class When(Protocol):
     """A rule for when to choose again; `scores` if drafts are then scored anew."""
 
-    scores: bool
+    @property
+    def scores(self) -> bool: ...
 
     def due(self, since: Since) -> bool: ...
 

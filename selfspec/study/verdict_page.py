@@ -91,36 +91,30 @@ def called(line: pd.Series) -> str:
 
 
 def table(records: Sequence[Record]) -> str:
-    """One row a machine and model; methods that nobody timed have no column."""
+    """One row a machine and model, in it a line for the best of each method."""
     found = places(records)
     if not found:
         return fragments.NOTHING
-    timed = {column for place in found for column in place.best["column"]}
-    shown = [column for column in COLUMNS if column in timed]
     head = (
-        "machine",
-        "model",
+        "machine and model",
         "answer",
         "plain tokens/s",
-        *shown,
+        "best of each method: S, accepted",
         "lossless",
         "memory",
     )
-    rows = []
-    for place in found:
-        best = place.best.set_index("column")
-        rows.append(
-            (
-                literal(place.first.machine_name),
-                literal(place.first.model_name),
-                f"**{place.answer}**",
-                _rate(place.plain),
-                *(_cell(best.loc[c]) if c in best.index else "-" for c in shown),
-                f"{sum(r.lossless for r in place.records)} of "
-                f"{sum(r.judged for r in place.records)}",
-                _memory(place),
-            )
+    rows = [
+        (
+            f"{literal(place.first.machine_name)}, {literal(place.first.model_name)}",
+            f"**{place.answer}**",
+            _rate(place.plain),
+            "<br>".join(_line(line) for _, line in place.best.iterrows()) or "-",
+            f"{sum(r.lossless for r in place.records)} of "
+            f"{sum(r.judged for r in place.records)}",
+            _memory(place),
         )
+        for place in found
+    ]
     text = fragments.table(head, rows)
     if not any(place.first.device == "metal" for place in found):
         text += "\n\n" + fragments.MAC_MISSING.removeprefix("- ")
@@ -139,7 +133,7 @@ def details(records: Sequence[Record]) -> str:
         "without looping texts",
         "acceptance",
         "peak memory",
-        "",
+        "verdict",
         "data",
     )
     for place in places(records):
@@ -257,10 +251,10 @@ def _lines(record: Record) -> pd.DataFrame:
     )
 
 
-def _cell(line: pd.Series) -> str:
+def _line(line: pd.Series) -> str:
     return (
-        f"{line['speedup']:.2f}{fragments.interval(line)}, "
-        f"{line['acceptance_rate']:.0%} accepted"
+        f"{line['column']} {line['speedup']:.2f}{fragments.interval(line)}, "
+        f"{line['acceptance_rate']:.0%}"
     )
 
 
