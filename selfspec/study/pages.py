@@ -21,6 +21,7 @@ from selfspec.study import (
     draft_fragments,
     engine_values,
     figures,
+    fitted_fragments,
     fragments,
     layerskip_fragments,
     layerskip_values,
@@ -44,6 +45,7 @@ FRONT = (
     "auto",
     "knapsack",
     "layerskip",
+    "fitted-exit",
     "projection",
 )
 BACK = ("references",)
@@ -88,6 +90,8 @@ def write(root: Path) -> Written:
         "layerskip-runs.md": layerskip_fragments.runs(records, pages),
         "layerskip-arms.md": layerskip_fragments.arms(arms),
         "layerskip-published.md": layerskip_fragments.published(root),
+        "fitted-exit-runs.md": fitted_fragments.runs(records, pages),
+        "fitted-exit-published.md": fitted_fragments.published(root),
         "values.json": _json(
             values.values(records, post)
             | engine_values.values(root)

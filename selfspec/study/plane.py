@@ -16,10 +16,16 @@ import pandas as pd
 
 from selfspec.study import figures, layerskip_page, layerskip_summary
 from selfspec.study.draft_summary import METHODS, method
-from selfspec.study.experiments import KNAPSACK, LAYERSKIP, MACHINE, NAIVE_SWEEP
+from selfspec.study.experiments import (
+    FITTED,
+    KNAPSACK,
+    LAYERSKIP,
+    MACHINE,
+    NAIVE_SWEEP,
+)
 from selfspec.study.run_records import Record, headlines, of_experiment
 
-FIXED_LENGTH = (NAIVE_SWEEP, MACHINE, KNAPSACK, LAYERSKIP)
+FIXED_LENGTH = (NAIVE_SWEEP, MACHINE, KNAPSACK, LAYERSKIP, FITTED)
 # Okabe-Ito; a shape each besides, for those who do not tell the colours apart
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("o", "s", "^", "v", "P", "X", "*")
@@ -94,7 +100,7 @@ def _points(record: Record) -> pd.DataFrame:
     table = record.table
     if record.experiment == NAIVE_SWEEP:
         return table.assign(method="skip, " + table["mechanism"])
-    if record.experiment == LAYERSKIP:
+    if record.experiment in (LAYERSKIP, FITTED):
         table = layerskip_summary.fixed(table)
     kinds = table["draft"].map(method)
     if record.experiment == LAYERSKIP and layerskip_page.has_answers(record.facts):

@@ -323,10 +323,11 @@ def test_run_elsewhere_is_one_clear_line(tmp_path):
 
 
 def test_pages_of_the_experiments_come_in_the_order_of_the_book(project):
-    for name in ("projection", "machine", "knapsack", "layerskip", "auto", "engine"):
+    names = "projection machine knapsack layerskip fitted-exit auto engine".split()
+    for name in names:
         (project / "book" / f"{name}.md").write_text(f"# {name}\n")
     pages.write(project)
-    assert toc_files(project)[:8] == [
+    assert toc_files(project)[:9] == [
         "method",
         "naive-sweep",
         "engine",
@@ -334,6 +335,7 @@ def test_pages_of_the_experiments_come_in_the_order_of_the_book(project):
         "auto",
         "knapsack",
         "layerskip",
+        "fitted-exit",
         "projection",
     ]
 
