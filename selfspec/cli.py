@@ -1,19 +1,24 @@
 """The `selfspec` command: the library raises, this prints one line and an exit code.
 
 selfspec study --model smollm2-135m --size smoke
+selfspec train
+selfspec finetune --model smollm2-135m
 selfspec book
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from selfspec import __version__
-from selfspec.study import fit_command
+from selfspec.commands import check, generate, verdict
+from selfspec.study import fit_command, training_commands
 from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
+STOPPED = "stopped; what was done is kept: the same command goes on from there"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
     )
     study.set_defaults(run=_study)
 
+    training_commands.add_commands(commands, _say)
     fit_command.add(commands, _say)
 
     book = commands.add_parser(
@@ -70,7 +76,12 @@ def parser() -> argparse.ArgumentParser:
         description="Build the book from the results at hand; needs no model and no Mac.",
     )
     book.add_argument("--clean", action="store_true", help="build every page anew")
-    book.set_defaults(run=_book)
+    book.set_defaults(
+        run=_book,
+        stopped="stopped; no result was touched: the same command goes on building",
+    )
+    for command in (generate, verdict, check):
+        command.add(commands, _say)
     return top
 
 
@@ -80,7 +91,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _run(arguments)
     except KeyboardInterrupt:  # at any moment, while modules load too
-        _say("stopped; what was measured is kept: the same command goes on from there")
+        _say(getattr(arguments, "stopped", STOPPED))
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_ERROR
     return EXIT_INTERRUPTED
 
 
@@ -90,10 +104,12 @@ def _run(arguments) -> int:
     from selfspec.study.errors import StudyError
     from selfspec.study.prompt_set import PromptError
     from selfspec.study.results import ResultsError
+    from selfspec.training import TrainingError
 
+    known = ModelError, StudyError, ResultsError, PromptError, TrainingError
     try:
         return arguments.run(arguments)
-    except (ModelError, StudyError, ResultsError, PromptError) as error:
+    except known as error:
         _say(str(error))
     return EXIT_ERROR
 

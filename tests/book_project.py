@@ -24,7 +24,13 @@ PICTURE = (
     '<rect width="80" height="40" fill="white"/><path d="M0 40L80 0" stroke="black"/></svg>'
 )
 BUILT = {".venv", "_build", ".git", "__pycache__", ".pytest_cache", ".ruff_cache"}
+BUILT |= {".mypy_cache"}
 STRICT = ("-W", "-n", "--keep-going")
+# Source of a line that says which run a page shows
+RUN_ID = (
+    "from IPython.display import HTML, display\n"
+    "display(HTML('<b>1</b>'), metadata={'selfspec': {'run_id': sweep.run_id}})"
+)
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
 
@@ -183,6 +189,7 @@ def add_draft_results(
                     "draft": draft,
                     "num_draft_tokens": length,
                     "order": f"baseline > {draft}, {length}",
+                    "temperature": 0,
                     "plain_tokens": 6,
                     "cost_ratio": round(0.9 - 0.3 * place, 6),
                     "verify_ratio": "" if length == "auto" else 1.25,

@@ -7,7 +7,7 @@ import pytest
 
 import selfspec
 
-ORDER = ("models", "decoding", "costs", "selection", "training", "study")
+ORDER = ("models", "decoding", "costs", "selection", "training", "study", "commands")
 
 
 def imported(file: Path) -> set[str]:

@@ -61,6 +61,7 @@ class BlockSeconds:
             raise ValueError(f"seconds of a block must be 0 or more, got {wrong}")
 
     def seconds(self, rows: int, context: int, waits: float = 0.0) -> float:
+        """Of a pass over `rows` after `context` tokens in the cache."""
         terms = _terms(rows, context, waits)
         return sum(getattr(self, name) * value for name, value in terms.items())
 

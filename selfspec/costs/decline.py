@@ -151,6 +151,7 @@ class DeclinePolicy:
         self.unread = 0  # tokens decoded plainly since the draft last ran
 
     def choose(self) -> Choice:
+        """The length that surely pays or can be afforded as a probe; else 0."""
         self.asked = self._affordable(self._wanted())
         if self.asked == 0:
             self.unread += 1
@@ -158,6 +159,7 @@ class DeclinePolicy:
         return Choice(self.draft, self.asked)
 
     def record(self, finished: Round) -> None:
+        """Pay for the round from the account and learn both chances from it."""
         drafted, accepted = finished.drafted, finished.accepted
         self.account += 1 + accepted - self._paid(drafted)
         self.unread = 0

@@ -12,6 +12,7 @@ about.
 """
 
 import math
+from collections import Counter
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -186,9 +187,12 @@ class CostProfile:
         if context is None:
             return 0.0
         return sum(
-            self.blocks[kind].seconds(rows, context)
-            - self.blocks[kind].seconds(rows, self.context)
-            for kind in self.attention
+            count
+            * (
+                self.blocks[kind].seconds(rows, context)
+                - self.blocks[kind].seconds(rows, self.context)
+            )
+            for kind, count in Counter(self.attention).items()
         )
 
     def _running(self, attention, mlp, head: float) -> dict[str, float]:

@@ -67,18 +67,22 @@ class Trace:
 
     @property
     def drafted(self) -> int:
+        """D summed over all rounds."""
         return sum(r.drafted for r in self.rounds)
 
     @property
     def accepted(self) -> int:
+        """A summed over all rounds."""
         return sum(r.accepted for r in self.rounds)
 
     @property
     def rows_verified(self) -> int:
+        """Rows of all verification passes."""
         return sum(r.rows for r in self.rounds)
 
     @property
     def accepted_per_round(self) -> list[int]:
+        """A of every round, for a histogram."""
         return [r.accepted for r in self.rounds]
 
     @property
@@ -102,12 +106,15 @@ class Trace:
 
     @property
     def seconds_drafting(self) -> float:
+        """Seconds of all rounds until their draft steps were queued."""
         return sum(r.seconds_drafting for r in self.rounds)
 
     @property
     def seconds_verifying(self) -> float:
+        """Seconds of all rounds spent on verification."""
         return sum(r.seconds_verifying for r in self.rounds)
 
     @property
     def seconds_rest(self) -> float:
+        """Seconds of all rounds spent on everything else."""
         return sum(r.seconds_rest for r in self.rounds)

@@ -15,6 +15,9 @@ from functools import cache
 from pathlib import Path
 
 import mlx.core as mx
+import psutil
+
+CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
 
 def kind() -> str:
@@ -32,6 +35,19 @@ def synchronize() -> None:
 def peak_memory() -> int:
     """Most bytes MLX held since the last `reset_peak_memory` (whole process)."""
     return int(mx.get_peak_memory())
+
+
+def memory_limit() -> int:
+    """Bytes that a model may take: of the GPU where there is one, of this container."""
+    limits = [psutil.virtual_memory().total]
+    if kind() == "metal":
+        told = mx.device_info().get("max_recommended_working_set_size")
+        limits += [int(told)] if told else []
+    try:
+        limits.append(int(CONTAINER.read_text()))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        pass
+    return min(limits)
 
 
 def reset_peak_memory() -> None:

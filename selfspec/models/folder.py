@@ -16,8 +16,9 @@ from pathlib import Path
 
 from mlx_lm.utils import load_model, load_tokenizer
 
+from selfspec.models import device, memory
 from selfspec.models.download import sha256
-from selfspec.models.errors import ModelError
+from selfspec.models.errors import ModelError, UnsupportedModelError
 
 WEIGHTS = "model*.safetensors"  # the names that mlx-lm reads
 # What a model is made of. Not "*.py": no code is fetched, none is run.
@@ -82,16 +83,9 @@ def _check_whole(path: Path, name: str) -> None:
     """A safetensors file must be as long as its own header says."""
     size = path.stat().st_size
     try:
+        ends = [entry["data_offsets"][1] for entry in memory.header(path).values()]
         with open(path, "rb") as stream:
             (length,) = struct.unpack("<Q", stream.read(8))
-            if length > size:
-                raise ValueError
-            header = json.loads(stream.read(length))
-        ends = [
-            entry["data_offsets"][1]
-            for key, entry in header.items()
-            if key != "__metadata__"
-        ]
         whole = 8 + length + max(ends, default=0)
     except (struct.error, ValueError, KeyError, TypeError, AttributeError):
         whole = None
@@ -102,14 +96,21 @@ def _check_whole(path: Path, name: str) -> None:
         )
 
 
-def load_folder(folder: Path, name: str):
+def load_folder(folder: Path, name: str, *, packed: bool | None = None):
     """Model (weights not evaluated yet), tokenizer and config, by mlx-lm.
 
+    Args:
+        packed: as of `selfspec.load`; only to tell what memory it takes.
+
     Raises:
-        ModelError: an architecture mlx-lm does not know, weights that do not fit, a
-            model that wants to run its own code.
+        ModelError: an architecture mlx-lm does not know, weights that do not fit the
+            config or the memory, a model that wants to run its own code.
     """
     check(folder, name)
+    expanded = packed is False or (packed is None and device.kind() == "cpu")
+    config = json.loads((folder / "config.json").read_text())
+    weights = memory.needed(folder, config, expanded=expanded)
+    memory.require(weights, name, expanded=expanded)
     try:
         model, config = load_model(folder, lazy=True)
     except Exception as error:
@@ -132,12 +133,12 @@ def load_folder(folder: Path, name: str):
 def _explain(error: Exception, folder: Path, name: str) -> ModelError:
     text = _line(error, folder, name)
     if match := re.match(r"Model type (\S+) not supported", text):
-        return ModelError(
+        return UnsupportedModelError(
             f"{name}: mlx-lm does not know the architecture {match[1]!r}. Way out: a "
             "newer mlx-lm (pip install -U mlx-lm), or another model"
         )
     if "custom module" in text:
-        return ModelError(
+        return UnsupportedModelError(
             f"{name} wants to run its own code, which selfspec never does. "
             "Way out: a version whose architecture mlx-lm knows"
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 import huggingface_hub
 from huggingface_hub import constants, errors
 
+from selfspec.models import memory
 from selfspec.models.download import FULL_DISK, require_space
 from selfspec.models.errors import ModelError
 from selfspec.models.folder import PARTS, WEIGHTS, no_safetensors
@@ -56,11 +57,18 @@ def revision(folder: Path) -> str:
 
 
 def _look_first(name: str) -> None:
-    """Refuse before the first byte what has no safetensors or does not fit the disk."""
+    """Refuse what has no safetensors, or fits no memory or disk, before the first byte."""
     info = huggingface_hub.HfApi().model_info(name, files_metadata=True)
     files = [entry.rfilename for entry in info.siblings]
     if not any(Path(file).match(WEIGHTS) for file in files):
         raise no_safetensors(name, files)
+    weights = sum(
+        entry.size or 0
+        for entry in info.siblings
+        if Path(entry.rfilename).match(WEIGHTS)
+    )
+    # the least that it takes; what a CPU makes of it is known once it is here
+    memory.require(weights, name, expanded=False)
     needed = sum(
         entry.size or 0
         for entry in info.siblings

@@ -113,7 +113,7 @@ def _load_gguf(
 
 
 def _load_folder(path: Path, name: str, kind: str, packed: bool | None) -> Loaded:
-    model, tokenizer, config = folder.load_folder(path, name)
+    model, tokenizer, config = folder.load_folder(path, name, packed=packed)
     how = precision.stored_as(model, config)
     quantised = precision.is_quantised(model)
     if packed and not quantised:

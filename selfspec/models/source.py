@@ -9,6 +9,7 @@ Says what was loaded, never from which path, index or host.
 
 import re
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 
 KINDS = ("embedded", "hub", "folder", "file")
 
@@ -53,12 +54,31 @@ class ModelSource:
         return re.sub(r"[^a-z0-9.]+", "-", name).strip("-.") or "model"
 
     def to_json(self) -> dict:
+        """Every field by its name, as JSON holds it."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: dict) -> "ModelSource":
+        """The source of these values; a key too many or too few is refused."""
         known = {field.name for field in fields(cls)}
         if set(values) != known:
             wrong = sorted(set(values) ^ known)
             raise ValueError(f"ModelSource: unknown or missing keys {wrong}")
         return cls(**values)
+
+
+def unknown(name: str) -> ModelSource:
+    """The source of a model that could not be loaded: its name, and nothing else."""
+    path = Path(name).expanduser()
+    local = path.exists()
+    return ModelSource(
+        name=path.absolute().name if local else name,
+        kind=("folder" if path.is_dir() else "file") if local else "hub",
+        revision="",
+        sha256="",
+        architecture="unknown",
+        quantisation="unknown",
+        num_layers=0,
+        num_parameters=0,
+        num_bytes=0,
+    )

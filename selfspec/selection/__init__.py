@@ -26,6 +26,7 @@ _PUBLIC = {
     "draft_of": "selfspec.selection.items",
     "items_of": "selfspec.selection.items",
     "make_windows": "selfspec.selection.windows",
+    "overlap": "selfspec.selection.windows",
     "plan": "selfspec.selection.objective",
     "split": "selfspec.selection.gap",
 }

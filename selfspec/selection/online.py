@@ -226,6 +226,7 @@ class OnlinePolicy:
         self._choose_best()
 
     def choose(self) -> Choice:
+        """Choose anew if it is time to, then answer with the draft and its length."""
         if self._target is not None:
             started = time.perf_counter()
             due = [rule for rule in self.when if rule.due(self._since())]
@@ -236,6 +237,7 @@ class OnlinePolicy:
         return Choice(self.plan.draft, self.plan.num_draft_tokens)
 
     def record(self, finished: Round) -> None:
+        """Learn from a round what the present draft is worth."""
         if not finished.drafted:
             return
         self._rounds += 1

@@ -25,7 +25,6 @@ from selfspec.models.surgery import pass_through, with_call, zero_attention, zer
 from selfspec.selection.windows import Window
 
 CHUNK = 512  # rows of a prompt read at once
-HEAD_CELLS = 8  # cells whose logits are held at once
 
 
 class Past:
@@ -136,31 +135,6 @@ class TargetText:
         """
         layer, is_mlp = divmod(depth, 2)
         block = _half(self.stack, layer, is_mlp=bool(is_mlp))
-        return self._run(layer, block, rows, starts)
-
-    def run_layer(
-        self, layer: int, rows: mx.array, starts: Sequence[int] | None = None
-    ) -> mx.array:
-        """A whole layer over given residual streams: (cells, r, d) in and out."""
-        return self._run(layer, self.stack.layers[layer], rows, starts)
-
-    def predict(self, rows: mx.array) -> mx.array:
-        """Argmax of the head over residual streams after the last layer: (cells, r)."""
-        found = []
-        for cells in range(0, rows.shape[0], HEAD_CELLS):
-            part = rows[cells : cells + HEAD_CELLS]
-            last = self.stack.num_layers - 1
-            layers = [pass_through(x) for x in self.stack.layers]
-            layers[last] = with_call(
-                layers[last], lambda self, x, *a, part=part, **k: part
-            )
-            model = self.stack.with_layers(layers)
-            logits = model(self._blank(part), cache=self._entries(range(self.num_rows)))
-            found.append(mx.argmax(logits, axis=-1))
-            mx.eval(found[-1])
-        return mx.concatenate(found)
-
-    def _run(self, layer, block, rows, starts) -> mx.array:
         kept: list[mx.array] = []
 
         def call(module, x, *args, **kwargs):

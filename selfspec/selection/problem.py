@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from selfspec.costs.profile import CostProfile
-from selfspec.decoding.drafts import SkipDraft
+from selfspec.decoding.drafts import ShortlistDraft, SkipDraft
 from selfspec.selection.frontier import Candidate, Frontier, dearest_first
 from selfspec.selection.items import Item, draft_of, items_of, saved_microseconds
 
@@ -64,7 +64,7 @@ class Problem:
         if not all(0 <= budget <= 1 for budget in self.budgets):
             raise ValueError(f"budgets are shares from 0 to 1, got {self.budgets}")
         self.seed, self.seconds = seed, seconds
-        self._known: dict[Any, float] = {}
+        self._known: dict[Any, tuple[float, float]] = {}  # agreement, KL
 
     @property
     def evaluations(self) -> int:
@@ -91,17 +91,26 @@ class Problem:
         Raises:
             ValueError: the score is not a number from 0 to 1.
         """
+        return self._score(draft)[0]
+
+    def divergence(self, draft) -> float:
+        """KL of the draft from the target in nats, which tells drafts apart that agree
+        equally often; 0 where the scorer has none."""
+        return self._score(draft)[1]
+
+    def _score(self, draft) -> tuple[float, float]:
         if draft not in self._known:
             if callable(self.scorer):
-                found = float(self.scorer(draft))
+                found, kl = float(self.scorer(draft)), 0.0
             else:
-                found = float(self.scorer.score(draft).agreement)
+                score = self.scorer.score(draft)
+                found, kl = float(score.agreement), float(score.kl)
             if not (math.isfinite(found) and 0 <= found <= 1):
                 raise ValueError(
                     f"the score of {draft} is {found}, which is no share of tokens. "
                     "Way out: a model whose logits are numbers"
                 )
-            self._known[draft] = found
+            self._known[draft] = found, kl if math.isfinite(kl) else 0.0
         return self._known[draft]
 
     def loss(self, items: Iterable[Item]) -> float:
@@ -122,10 +131,16 @@ class Problem:
     ) -> Frontier:
         """Drafts of a selector as its frontier; the post's middle sets are always there.
 
+        Its best sets are tried with each shortlist as well, so that a selector that
+        knows nothing of the head is not judged without it.
+
         Args:
             began: of `start`.
         """
+        drafts = list(drafts)
         every = [SkipDraft(), *drafts, *self.middle_drafts()]
+        if drafts:
+            every += self._with_shortlists([SkipDraft(), *drafts])
         candidates = dearest_first(map(self.candidate, dict.fromkeys(every)))
         seconds, evaluations = began
         return Frontier(
@@ -134,6 +149,23 @@ class Problem:
             time.perf_counter() - seconds,
             self.evaluations - evaluations,
         )
+
+    def _with_shortlists(self, drafts: Iterable[Any]) -> list[Any]:
+        """At each budget, for each shortlist, the best set that saves it with that list."""
+        plain = [
+            self.candidate(draft)
+            for draft in dict.fromkeys(drafts)
+            if isinstance(draft, SkipDraft)
+        ]
+        found = []
+        for item in (item for item in self.items if item.tokens):
+            for budget in self.budgets:
+                least = round(budget * self.total) - item.microseconds
+                enough = [c for c in plain if c.saved >= least]
+                if enough:
+                    best = max(enough, key=lambda c: (c.agreement, c.saved))
+                    found.append(ShortlistDraft(best.draft, item.tokens))
+        return found
 
     def start(self) -> tuple[float, int]:
         """The moment at which a selector begins."""
@@ -144,10 +176,25 @@ class Problem:
 
         Those that would leave out a protected layer are not among them.
         """
-        found = []
+        runs = []
         for count in range(1, self.num_layers):
             first = (self.num_layers - count) // 2
-            run = frozenset(range(first, first + count))
+            runs.append(range(first, first + count))
+        return self.whole_layers(runs)
+
+    def whole_layers(self, runs: Iterable[Iterable[int]]) -> list[SkipDraft]:
+        """Drafts without these layers, up to the first that reaches the last budget.
+
+        Those that would leave out a protected layer are not among them.
+
+        Args:
+            runs: layers of each, fewest first.
+        """
+        most = round(max(self.budgets, default=0.0) * self.total)
+        found: list[SkipDraft] = []
+        for run in map(frozenset, runs):
+            if found and saved_microseconds(self.items, found[-1]) >= most:
+                break
             if not run & self.protected:
                 found.append(SkipDraft(run, run))
         return found

@@ -24,12 +24,17 @@ def select(problem: Problem, *, tries: int = TRIES) -> Frontier:
 
 
 def random_items(problem: Problem, budget: float, rng: random.Random) -> list:
-    """Blocks in random order until they save `budget` of all that can be saved."""
-    order = rng.sample(problem.blocks, len(problem.blocks))
+    """Items in random order until they save `budget` of what all blocks cost.
+
+    Of the shortlists the first that comes is taken, and no other.
+    """
+    order = rng.sample(problem.items, len(problem.items))
     taken, saved = [], 0
     for item in order:
         if saved >= budget * problem.total:
             break
+        if item.tokens and any(other.tokens for other in taken):
+            continue
         taken.append(item)
         saved += item.microseconds
     return taken

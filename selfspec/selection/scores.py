@@ -26,6 +26,8 @@ from selfspec.models.blocks import find_stack
 from selfspec.selection.passes import TargetText, round_starts
 from selfspec.selection.windows import Window
 
+OWN = 0.9  # of a window's tokens, at least, are the target's argmax
+
 
 @dataclass(frozen=True)
 class Score:
@@ -91,6 +93,13 @@ class Scorer:
             raise ValueError(
                 "the target's logits are not numbers. Way out: a model that is whole"
             )
+        for window, text in zip(self.windows, self.texts, strict=True):
+            own = np.array(text.target) == np.array(window.generated)
+            if own.mean() < OWN:  # a tie may read otherwise in a pass of many rows
+                raise ValueError(
+                    f"a window of {len(own)} tokens is the target's own text at "
+                    f"{own.sum()} of them only. Way out: make_windows with this model"
+                )
 
     @property
     def num_positions(self) -> int:

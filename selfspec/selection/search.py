@@ -17,6 +17,7 @@ from selfspec.selection.problem import Problem
 from selfspec.selection.random_sets import random_items
 
 RANDOM_SHARE = 0.3  # of the seconds
+HEAD = "head"
 
 
 def select(problem: Problem, *, trials: int | None = None) -> Frontier:
@@ -45,17 +46,24 @@ def select(problem: Problem, *, trials: int | None = None) -> Frontier:
     space = {
         item.name: optuna.distributions.IntDistribution(0, 1) for item in problem.blocks
     }
+    lists = [item.name for item in problem.items if item.tokens]
+    if lists:  # 0 is the whole head
+        space[HEAD] = optuna.distributions.IntDistribution(0, len(lists))
     rng = random.Random(f"{problem.seed}/search")
     drafts, done = [], 0
 
     def score(chosen) -> float:
-        draft = draft_of(item for item in problem.blocks if item.name in chosen)
+        draft = draft_of(item for item in problem.items if item.name in chosen)
         drafts.append(draft)
         return worth(problem, draft)
 
     while not over(RANDOM_SHARE, done):
         chosen = {i.name for i in random_items(problem, rng.random(), rng)}
         values = {name: int(name in chosen) for name in space}
+        if lists:
+            values[HEAD] = next(
+                (1 + place for place, name in enumerate(lists) if name in chosen), 0
+            )
         study.add_trial(
             optuna.trial.create_trial(
                 params=values, distributions=space, value=score(chosen)
@@ -64,7 +72,10 @@ def select(problem: Problem, *, trials: int | None = None) -> Frontier:
         done += 1
     while not over(1.0, done):
         trial = study.ask(space)
-        study.tell(trial, score({name for name, out in trial.params.items() if out}))
+        chosen = {name for name, out in trial.params.items() if out and name != HEAD}
+        if trial.params.get(HEAD):
+            chosen.add(lists[trial.params[HEAD] - 1])
+        study.tell(trial, score(chosen))
         done += 1
     return problem.frontier("search", drafts, began)
 

@@ -35,11 +35,13 @@ def plain(
     eos: Iterable[int] = (),
     temperature: float = 0.0,
     seed: int | None = None,
+    prompt_cache: list | None = None,
 ) -> Decoded:
     """The baseline: mlx-lm's `generate_step`, which queues one step ahead.
 
     Args:
         temperature, seed: of mlx-lm's own sampler.
+        prompt_cache: of what was read before the prompt; it is written to.
     """
     eos = frozenset(eos)
     tokens, stamps = [], []
@@ -49,7 +51,11 @@ def plain(
     device.reset_peak_memory()
     start = time.perf_counter()
     steps = generate_step(
-        mx.array(prompt), model, max_tokens=num_tokens, sampler=sampler
+        mx.array(prompt),
+        model,
+        max_tokens=num_tokens,
+        sampler=sampler,
+        prompt_cache=prompt_cache,
     )
     with closing(steps):
         for token, _ in steps:
@@ -102,6 +108,8 @@ def one_cache(
     eos: Iterable[int] = (),
     temperature: float = 0.0,
     seed: int | None = None,
+    match: bool = False,
+    prompt_cache: list | None = None,
 ) -> Decoded:
     """This project's engine: `draft` works on the target's own cache.
 
@@ -110,11 +118,17 @@ def one_cache(
         num_draft_tokens: the same in every round, where no policy chooses.
         policy: a DraftPolicy, fresh for this one generation, in its place.
         temperature, seed: as `decoding.generate_step` takes them.
+        match: sample by mlx-lm's sampler, under the match rule.
+        prompt_cache: of what was read before the prompt; it is written to.
     """
     trace = decoding.Trace()
     rounds: list[tuple[int, int]] = []
     plain: list[bool] = []
     chosen = {"num_draft_tokens": num_draft_tokens} if policy is None else {}
+    if match:
+        chosen["sampler"] = make_sampler(temperature)
+    else:
+        chosen["temperature"] = temperature
     emitted = _speculate(
         lambda: _noting_rounds(
             decoding.generate_step(
@@ -123,8 +137,8 @@ def one_cache(
                 draft=draft,
                 policy=policy,
                 max_tokens=num_tokens,
-                temperature=temperature,
                 seed=seed,
+                prompt_cache=prompt_cache,
                 trace=trace,
                 **chosen,
             ),

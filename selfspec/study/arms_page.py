@@ -41,7 +41,12 @@ def sentences(arms: Arms | None) -> list[str]:
     """Every sentence on the arms; none where none is trained."""
     if arms is None:
         return []
-    told = [sentence_on_lead(arms), sentence_on_price(arms), sentence_on_training(arms)]
+    told = [
+        sentence_on_lead(arms),
+        sentence_on_lead(arms, "agreement") if len(arms_table.lead(arms)) else "",
+        sentence_on_price(arms),
+        sentence_on_training(arms),
+    ]
     return [sentence for sentence in told if sentence]
 
 
@@ -110,13 +115,13 @@ def early_exits(arms: Arms) -> pd.DataFrame:
 
 
 def overheads(arms: Arms) -> pd.DataFrame:
-    """Time and memory of training, over the baseline's."""
+    """Time of a step and memory of training, over the baseline's."""
     table = arms_table.overhead(arms)
     return pd.DataFrame(
         {
             "arm": table["arm"].map(words),
             "seeds": table["seeds"],
-            "seconds / baseline": table["seconds"].map(two),
+            "seconds a step / baseline": table["seconds"].map(two),
             "over seeds": [
                 f"{line.seconds_low:.2f} to {line.seconds_high:.2f}"
                 for line in table.itertuples()
@@ -127,16 +132,26 @@ def overheads(arms: Arms) -> pd.DataFrame:
     )
 
 
-def sentence_on_lead(arms: Arms) -> str:
-    """Whether the taught exits lie above the baseline's up to half the depth."""
-    table = arms_table.lead(arms)
+MEANT = {
+    "exact_match": "exact match",
+    "agreement": "agreement with their own last layer",
+}
+
+
+def sentence_on_lead(arms: Arms, metric: str = "exact_match") -> str:
+    """Whether the taught exits lie above the baseline's up to half the depth.
+
+    Args:
+        metric: one of MEANT.
+    """
+    table = arms_table.lead(arms, metric=metric)
     if table.empty:
         return "There is no pair of a baseline and a taught model of one seed yet."
     early = table[table["exit_layer"] <= arms.num_layers // 2]
     told = (
         f"Up to half the depth, exits of {words(TAUGHT)} lead those of the "
         f"{words(BASELINE)} by {100 * early['lead'].min():.1f} to "
-        f"{100 * early['lead'].max():.1f} points of exact match (medians over "
+        f"{100 * early['lead'].max():.1f} points of {MEANT[metric]} (medians over "
         f"{int(table['seeds'].min())} seeds)."
     )
     if not arms_table.has_interval(early):

@@ -36,7 +36,7 @@ KEPT = {arms_table.TAUGHT: trained.TAUGHT, arms_table.BASELINE: trained.UNTAUGHT
 DRAFT_LAYERS = 2
 WORK = ".work"  # checkpoints, beside the results; git ignores them
 VISITS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # shares of the steps, scored
-FEW_TEXTS = 200  # scored before the end; all of them at the end
+FEW_TEXTS = 100  # scored before the end; all of them at the end
 TRAINING_COLUMNS = (
     "arm seed steps seconds step_seconds peak_bytes layers_run loss".split()
 )
@@ -134,8 +134,11 @@ class Series:
     def small_draft(self, *, say: Callable[[str], None] = print) -> None:
         """Train the separate small model: plain training, the same data and steps."""
         self._check()
-        model = self._model(0, DRAFT_LAYERS)
         label = f"{SMALL_DRAFT} ({DRAFT_LAYERS} layers)"
+        if (self.root / WEIGHTS / SMALL_DRAFT / weights.WEIGHTS).is_file():
+            say(f"{label}: trained already")
+            return
+        model = self._model(0, DRAFT_LAYERS)
         result = self._train(model, "baseline", 0, SMALL_DRAFT, label, visit=None)
         score = exit_scores.score_exits(weights.rounded(model), self.texts)[-1]
         about = {"arm": SMALL_DRAFT, "seed": 0, "exact_match": score.exact_match}

@@ -20,6 +20,7 @@ import pandas as pd
 
 from selfspec.study.results import RESULTS, unreadable
 from selfspec.study.statistics import FEWEST_PROMPTS, median_difference
+from selfspec.training.arms import ARMS
 
 FOLDER = "layerskip-arms"
 EXITS, TRAINING, ABOUT = "exits.csv", "training.csv", "about.json"
@@ -34,8 +35,8 @@ class Arms:
 
     Attributes:
         exits: KEYS, texts, and METRICS from the sums; a row an exit.
-        training: arm, seed, steps, seconds, peak_bytes, layers_run (share of the
-            layers that a step ran on average).
+        training: arm, seed, steps, seconds, step_seconds (median), peak_bytes,
+            layers_run (share of the layers that a step ran on average).
         about: machine, versions, commit, date, task and sizes.
         folder: results/<machine>/layerskip-arms, from the root.
     """
@@ -84,8 +85,11 @@ def scored(sums: pd.DataFrame) -> pd.DataFrame:
 
 
 def names(arms: Arms) -> list[str]:
-    """The arms in the order in which they were trained."""
-    return list(dict.fromkeys(arms.exits["arm"]))
+    """The arms that are there, in the order of the recipes; others after them."""
+    found = dict.fromkeys(arms.exits["arm"])
+    return [name for name in ARMS if name in found] + [
+        name for name in found if name not in ARMS
+    ]
 
 
 def at_the_end(arms: Arms) -> pd.DataFrame:
@@ -158,19 +162,21 @@ def last_layer(arms: Arms) -> pd.DataFrame:
 
 
 def overhead(arms: Arms) -> pd.DataFrame:
-    """Seconds and memory of each arm over the baseline's, paired by seed.
+    """Seconds a step and memory of each arm over the baseline's, paired by seed.
 
     Columns: arm, seeds, seconds, seconds_low, seconds_high, memory, layers_run; ratios
-    are medians over seeds, low and high the lowest and the highest.
+    are medians over seeds, low and high the lowest and the highest. Seconds are those
+    of the median step: a training that was stopped and went on is not slower for it.
     """
     by_seed = arms.training.set_index(["arm", "seed"])
     if BASELINE not in by_seed.index.get_level_values(0):
         return pd.DataFrame(columns=["arm", "seeds", "seconds", "memory", "layers_run"])
     base = by_seed.loc[BASELINE]
     lines = []
-    for arm in dict.fromkeys(arms.training["arm"]):
+    trained = set(arms.training["arm"])
+    for arm in filter(trained.__contains__, names(arms)):
         both = by_seed.loc[arm].join(base, rsuffix="_base", how="inner")
-        seconds = both["seconds"] / both["seconds_base"]
+        seconds = both["step_seconds"] / both["step_seconds_base"]
         lines.append(
             {
                 "arm": arm,

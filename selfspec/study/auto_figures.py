@@ -10,11 +10,11 @@ import pandas as pd
 
 from selfspec.study.auto_summary import BOUND
 from selfspec.study.figures import BREAK_EVEN, LEGEND_HEIGHT, legend
+from selfspec.study.methods import name as method_name
+from selfspec.study.palette import MARKERS, QUIET, SERIES, look
 
-RULE_COLOUR = "#0072b2"
-FIXED_COLOUR = "#d55e00"
 FIXED_MARKERS = ("D", "^", "s", "v", "P", "X")
-_BOUND_LINE = {"color": "#009e73", "linewidth": 1, "linestyle": ":"}
+_BOUND_LINE = {"color": QUIET, "linewidth": 1.5, "linestyle": ":"}
 
 
 def rule_and_fixed(compared: pd.DataFrame, fixed: pd.DataFrame):
@@ -26,13 +26,24 @@ def rule_and_fixed(compared: pd.DataFrame, fixed: pd.DataFrame):
     """
     figure, ax = _rows(compared)
     drafts = list(compared["draft"])
+    colours = {draft: look(method_name(draft)).colour for draft in drafts}
     for place, line in enumerate(compared.to_dict("records")):
+        colour = colours[line["draft"]]
         if not pd.isna(line["low"]):
-            ax.hlines(place, line["low"], line["high"], RULE_COLOUR, linewidth=2)
+            ax.hlines(place, line["low"], line["high"], colour, linewidth=2)
+        ax.annotate(
+            f"{line['speedup']:.2f}",
+            (line["speedup"], place),
+            xytext=(0, 6),
+            textcoords="offset points",
+            ha="center",
+            fontsize="x-small",
+            color=colour,
+        )
     ax.scatter(
         compared["speedup"],
         range(len(drafts)),
-        color=RULE_COLOUR,
+        color=list(colours.values()),
         zorder=4,
         label='"auto", this run',
     )
@@ -40,12 +51,15 @@ def rule_and_fixed(compared: pd.DataFrame, fixed: pd.DataFrame):
     lengths = sorted(own["num_draft_tokens"].unique())
     for length, marker in zip(lengths, cycle(FIXED_MARKERS), strict=False):
         part = own[own["num_draft_tokens"] == length]
+        places = [drafts.index(draft) + 0.22 for draft in part["draft"]]
+        hues = [colours[draft] for draft in part["draft"]]
+        ax.hlines(places, part["low"], part["high"], hues, linewidth=0.8, alpha=0.5)
         ax.scatter(
             part["speedup"],
-            [drafts.index(draft) - 0.22 for draft in part["draft"]],
+            places,
             marker=marker,
             facecolors="none",
-            edgecolors=FIXED_COLOUR,
+            edgecolors=hues,
             zorder=3,
             label=f"{length} tokens, other runs",
         )
@@ -63,12 +77,16 @@ def every_prompt(rows: pd.DataFrame, compared: pd.DataFrame):
     figure, ax = _rows(compared)
     drafts = list(compared["draft"])
     timed = rows[rows["speedup"].notna()]
-    for number, (domain, part) in enumerate(timed.groupby("domain", sort=True)):
+    looks = zip(cycle(SERIES), cycle(MARKERS), strict=False)
+    domains = zip(timed.groupby("domain", sort=True), looks, strict=False)
+    for number, ((domain, part), (colour, marker)) in enumerate(domains):
         shift = 0.12 * (number - 1.5)
         ax.scatter(
             part["speedup"],
             [drafts.index(draft) + shift for draft in part["draft"]],
             s=22,
+            color=colour,
+            marker=marker,
             label=domain,
             zorder=3,
         )

@@ -89,6 +89,7 @@ def time_pairs(
         initial=len(pairs) - len(left),
         desc=run.experiment,
         unit="pair",
+        disable=None,  # quiet where nobody looks
     ) as bar:
         for pair in left:
             if pair.configuration != warm:

@@ -16,12 +16,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import yaml
+from tqdm import tqdm
 
 from selfspec.study import pages
 from selfspec.study.errors import StudyError
 
 BUILDER = "from jupyter_book.cli.main import main; main()"
 STRICT = ("-W", "-n", "--keep-going")
+PHASES = ("reading sources", "writing output")  # as Sphinx counts them
 
 
 def build_book(
@@ -54,18 +56,53 @@ def build_book(
     if clean:
         shutil.rmtree(built, ignore_errors=True)
     index = built / "html" / "index.html"
-    command = [sys.executable, "-c", BUILDER, "build", "book", *STRICT]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    if done.returncode or not index.is_file():
-        # Unread pages would not warn again: the next build must read them all.
-        shutil.rmtree(built / ".doctrees", ignore_errors=True)
-        shutil.rmtree(built / "html" / ".doctrees", ignore_errors=True)
+    whole = False
+    try:
+        code, log = _build(root)
+        whole = code == 0 and index.is_file()
+    finally:
+        if not whole:  # or interrupted
+            # Unread pages would not warn again: the next build must read them all.
+            shutil.rmtree(built / ".doctrees", ignore_errors=True)
+            shutil.rmtree(built / "html" / ".doctrees", ignore_errors=True)
+    if not whole:
         raise StudyError(
-            f"the book did not build: {_complaint(done.stdout + done.stderr, root)}. "
+            f"the book did not build: {_complaint(log, root)}. "
             "Way out: `jupyter-book build book` shows the whole log"
         )
     _drop_orphans(root)
     return index
+
+
+def _build(root: Path) -> tuple[int, str]:
+    """Run the builder, with a bar on a terminal; returns its exit code and its log."""
+    command = [sys.executable, "-c", BUILDER, "build", "book", *STRICT]
+    with (
+        subprocess.Popen(
+            command,
+            cwd=root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process,
+        tqdm(total=100 * len(PHASES), unit="%", leave=False, disable=None) as bar,
+    ):
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if share := how_far(line):
+                bar.set_description(line.split("...")[0].strip())
+                bar.update(max(0, share - bar.n))
+    return process.returncode, "".join(lines)
+
+
+def how_far(line: str) -> int:
+    """Per cent of both phases together that a line of the builder's log tells; or 0."""
+    for number, phase in enumerate(PHASES):
+        if found := re.search(rf"{phase}\.\.\. *\[ *(\d+)%\]", line):
+            return 100 * number + int(found.group(1))
+    return 0
 
 
 def check_version() -> None:

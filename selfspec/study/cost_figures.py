@@ -1,6 +1,6 @@
 """Figures of what a step costs and what that predicts: data in, figure out. No MLX.
 
-Colours of draft kinds are those of the plane. Each figure has a `describe_` beside it,
+Each figure has a `describe_` beside it,
 which says in words what it shows, from the same data.
 
     figures.show(cost_figures.verify(curves, 2, apple), name="verify", alt=..., ...)
@@ -8,15 +8,19 @@ which says in words what it shows, from the same data.
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
 from selfspec.costs.draft_length import required_acceptance
-from selfspec.study.draft_summary import METHODS, method, prediction_error
+from selfspec.study.draft_summary import prediction_error
 from selfspec.study.figures import BREAK_EVEN, LEGEND_HEIGHT, REFERENCE_COLOUR, legend
-from selfspec.study.plane import COLOURS, MARKERS
+from selfspec.study.methods import name as method_name
+from selfspec.study.methods import order
+from selfspec.study.palette import INK, MARKERS, QUIET, look
+from selfspec.study.palette import PARTS as PART_COLOURS
 from selfspec.study.reference import Curve
 
 PARTS = ("attention", "mlp", "layer", "head", "rest")
@@ -47,14 +51,15 @@ def verify(
         chosen: the thread count that the study runs at.
     """
     figure, ax = plt.subplots(figsize=(6.4, 4.4 + 2 * LEGEND_HEIGHT))
-    for colour, (threads, ratios) in zip(COLOURS, curves.items(), strict=False):
+    for marker, (threads, ratios) in zip(cycle("os^v"), curves.items(), strict=False):
         rows = sorted(ratios)
+        used = threads in (chosen, 0)
         ax.plot(
             rows,
             [ratios[m] for m in rows],
-            marker="o",
-            color=colour,
-            linewidth=2.5 if threads == chosen else 1.5,
+            marker=marker,
+            color=INK if used else QUIET,
+            linewidth=2.5 if used else 1.5,
             label=threads_in_words(threads, chosen),
             zorder=4,
         )
@@ -134,8 +139,9 @@ def step_parts(parts: pd.DataFrame):
     figure, ax = plt.subplots(figsize=(6.4, 3.8 + LEGEND_HEIGHT))
     below = np.zeros(len(parts))
     places = [f"{length}" for length in parts.index]
-    for colour, part in zip(COLOURS, PARTS, strict=False):
+    for part in PARTS:
         height = 1000 * parts[part].to_numpy()
+        colour = PART_COLOURS[part]
         ax.bar(places, height, bottom=below, color=colour, label=PART_NAMES[part])
         below += height
     ax.set(xlabel="tokens in the cache", ylabel="milliseconds a step")
@@ -260,7 +266,7 @@ def predicted(table: pd.DataFrame):
     )
     values = table[["speedup", *panels]].to_numpy()
     low, high = 0.9 * np.nanmin(values), 1.1 * np.nanmax(values)
-    kinds = table["draft"].map(method)
+    kinds = table["draft"].map(method_name)
     for ax, (column, title) in zip(axes, panels.items(), strict=True):
         ax.plot([low, high], [low, high], **BREAK_EVEN)
         ax.fill_between(
@@ -271,16 +277,17 @@ def predicted(table: pd.DataFrame):
             alpha=0.12,
             linewidth=0,
         )
-        looks = zip(METHODS, COLOURS, MARKERS, strict=False)
-        for name, colour, marker in looks:
+        for name in order(kinds):
             part = table[kinds == name]
-            if part.empty:
-                continue
+            known = part["low"].notna()
+            if known.any():
+                spans = (part[column][known], part["low"][known], part["high"][known])
+                ax.hlines(*spans, look(name).colour, alpha=0.35, linewidth=1)
             ax.scatter(
                 part["speedup"],
                 part[column],
-                color=colour,
-                marker=marker,
+                color=look(name).colour,
+                marker=look(name).marker,
                 s=40,
                 label=name,
                 zorder=3,

@@ -28,6 +28,7 @@ from selfspec.study.draft_grid import Case, DraftGrid
 from selfspec.study.draft_rows import HeldOut
 from selfspec.study.errors import StudyError
 from selfspec.study.known_costs import DraftCosts, timed_costs
+from selfspec.study.long_text import LongText
 from selfspec.study.paired import Block, Decoded
 from selfspec.study.prompt_set import Prompt, load_prompts
 from selfspec.study.results import RESULTS, Run, read_provenance
@@ -186,6 +187,10 @@ class _Bench:
         A resumed run keeps what it began with.
         """
         self.first_prompt = self._ids(prompts[0])
+        self.before = {
+            context: LongText(self.model, self._other_text(context))
+            for context in sorted({case.context for case in self.grid.cases} - {0})
+        }
         known = read_provenance(self.file.folder)[self.file.id]
         if not (self.file.resumed and "calibration" in known):
             known = self._find_out(prompts, held_out, profile, cost_ratios)
@@ -264,12 +269,7 @@ class _Bench:
 
     def _held_out(self, case: Case, prompts: Sequence[Prompt]) -> HeldOut:
         decoded = [
-            self._arm(
-                case,
-                self._ids(prompt),
-                self.grid.calibration_tokens,
-                Group((case,), prompt, 0).sampling,
-            )()
+            self._arm(case, Group((case,), prompt, 0), self.grid.calibration_tokens)()
             for prompt in prompts
         ]
         return HeldOut(
@@ -281,58 +281,67 @@ class _Bench:
     # Pairs
 
     def arms(self, pair: Group) -> dict[str, Callable[[], Decoded]]:
-        ids, count = self._ids(pair.prompt), self.grid.num_tokens
-        plain, sampling = bench.plain_arm(self.plain), pair.sampling
+        count = self.grid.num_tokens
         return {
-            BASELINE: lambda: plain(
-                self.model, ids, num_tokens=count, eos=self.eos, **sampling
-            ),
-            **{case.name: self._arm(case, ids, count, sampling) for case in pair.cases},
+            BASELINE: self._plain_arm(pair, count, eos=self.eos),
+            **{case.name: self._arm(case, pair, count) for case in pair.cases},
         }
 
     def warm_up(self, pair: Group) -> dict[str, Callable[[], Decoded]]:
         """A rule might decline at once, so its draft is warmed up at a fixed length."""
-        ids, sampling = self._ids(pair.prompt), pair.sampling
-        plain = bench.plain_arm(self.plain)
         fixed = [_fixed(case) if case.is_auto else case for case in pair.cases]
         return {
-            BASELINE: lambda: plain(
-                self.model, ids, num_tokens=WARM_UP_TOKENS, **sampling
-            ),
-            **{
-                case.name: self._arm(case, ids, WARM_UP_TOKENS, sampling)
-                for case in fixed
-            },
+            BASELINE: self._plain_arm(pair, WARM_UP_TOKENS),
+            **{case.name: self._arm(case, pair, WARM_UP_TOKENS) for case in fixed},
         }
 
-    def _arm(
-        self,
-        case: Case,
-        ids: Sequence[int],
-        count: int,
-        sampling: Mapping[str, Any],
-    ) -> Callable:
-        common = {"num_tokens": count, "eos": self.eos, **sampling}
+    def _plain_arm(self, pair: Group, count: int, **options: Any) -> Callable:
+        plain, ids = bench.plain_arm(self.plain), self._ids(pair.prompt)
+        return lambda: plain(
+            self.model,
+            ids,
+            num_tokens=count,
+            **self._cache(pair),
+            **pair.sampling,
+            **options,
+        )
+
+    def _arm(self, case: Case, pair: Group, count: int) -> Callable:
+        ids = self._ids(pair.prompt)
+        common = {"num_tokens": count, "eos": self.eos, **pair.sampling}
+        if case.match:
+            common["match"] = True
         if not case.is_auto:
             return lambda: arms.one_cache(
                 self.model,
                 case.draft,
                 ids,
                 num_draft_tokens=case.num_draft_tokens,
+                **self._cache(pair),
                 **common,
             )
         return lambda: arms.one_cache(
-            self.model, case.draft, ids, policy=self._policy(case, ids, count), **common
+            self.model,
+            case.draft,
+            ids,
+            policy=self._policy(case, pair, count),
+            **self._cache(pair),
+            **common,
         )
 
-    def _policy(self, case: Case, ids: Sequence[int], count: int):
+    def _cache(self, pair: Group) -> dict[str, Any]:
+        """A fresh cache of what is read before the prompt, for one arm."""
+        context = pair.cases[0].context
+        return {"prompt_cache": self.before[context].cache()} if context else {}
+
+    def _policy(self, case: Case, pair: Group, count: int):
         """The rule that declines, fresh: it learns from one text and forgets it."""
         acceptance = self.held_out[_fixed(case).name].per_token_acceptance
         believed = {"acceptance": acceptance} if acceptance == acceptance else {}
         return costs.DeclinePolicy(
             case.draft,
             **costs.costs_of_draft(
-                case.draft, self.model, self.profile, _context(ids, count)
+                case.draft, self.model, self.profile, self._context(pair, count)
             ),
             **believed,
         )
@@ -342,12 +351,12 @@ class _Bench:
         return [self._row(pair, case, block) for case in pair.cases]
 
     def _row(self, pair: Group, case: Case, block: Block) -> dict[str, Any]:
-        ids = self._ids(pair.prompt)
         verdict = lossless.Verdict(SAMPLED)  # its promise is a distribution
         if not case.temperature:
+            before = self.before[case.context].ids if case.context else []
             verdict = bench.check_text(
                 self.model,
-                ids,
+                [*before, *self._ids(pair.prompt)],
                 block,
                 case.name,
                 self.tie_bound,
@@ -362,7 +371,7 @@ class _Bench:
                 block,
                 case,
                 known=self.known[case.label],
-                context=_context(ids, self.grid.num_tokens),
+                context=self._context(pair, self.grid.num_tokens),
                 held_out=self.held_out[case.name],
             ),
             "lossless": verdict.word,
@@ -379,6 +388,19 @@ class _Bench:
     def _ids(self, prompt: Prompt) -> list[int]:
         return models.render_prompt(self.tokenizer, prompt.text)
 
+    def _context(self, pair: Group, count: int) -> int:
+        """Tokens in the cache on average: all before the text, and half of it."""
+        return pair.cases[0].context + len(self._ids(pair.prompt)) + count // 2
+
+    def _other_text(self, length: int) -> list[int]:
+        """That many tokens of the calibration prompts, over and over."""
+        text = [
+            token
+            for prompt in load_prompts("calibration")
+            for token in models.encode_text(self.tokenizer, prompt.text)
+        ]
+        return (text * (1 + length // len(text)))[:length]
+
 
 _KEY = ("draft", "num_draft_tokens", "temperature", "prompt_id", "repeat")
 
@@ -390,11 +412,6 @@ def _fixed(case: Case) -> Case:
 
 def _key(*values) -> tuple[str, ...]:
     return tuple(map(str, values))
-
-
-def _context(ids: Sequence[int], count: int) -> int:
-    """Tokens in the cache on average: the prompt and half of what comes after it."""
-    return len(ids) + count // 2
 
 
 def _check(
@@ -413,6 +430,7 @@ def _check(
     longest_rule = max(profile.pass_seconds) - 1
     lengths = [longest_rule if c.is_auto else c.num_draft_tokens for c in grid.cases]
     most = max(grid.num_tokens, grid.calibration_tokens) + max(lengths)
+    most += max(case.context for case in grid.cases)
     sweep_checks.require_room(loaded, ids, most)
     for case in grid.cases:
         try:

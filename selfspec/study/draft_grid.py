@@ -23,12 +23,17 @@ class Case:
         draft: what drafts.
         num_draft_tokens: tokens a round, or "auto" for the rule that declines.
         temperature: 0 is greedy.
+        context: tokens of other text that are read before each prompt.
+        match: a sampled draft token is kept where the target's own draw is the same,
+            not by rejection sampling.
     """
 
     label: str
     draft: Any
     num_draft_tokens: int | str
     temperature: float = 0.0
+    context: int = 0
+    match: bool = False
 
     @property
     def name(self) -> str:
@@ -82,6 +87,14 @@ class DraftGrid:
                 for g in self.groups
                 if g
             ),
+            "the cases of a group must have one context, which is 0 or more": all(
+                len({c.context for c in g}) == 1 and g[0].context >= 0
+                for g in self.groups
+                if g
+            ),
+            "the match rule is of sampled text": all(
+                c.temperature > 0 for c in self.cases if c.match
+            ),
             "num_prompts must be at least 1": self.num_prompts >= 1,
             "repeats must be at least 1": self.repeats >= 1,
             "calibration_prompts must be at least 1": self.calibration_prompts >= 1,
@@ -108,6 +121,8 @@ class DraftGrid:
                         "draft": c.label,
                         "num_draft_tokens": c.num_draft_tokens,
                         "temperature": c.temperature,
+                        "context": c.context,
+                        "match": c.match,
                     }
                     for c in g
                 ]

@@ -3,3 +3,7 @@
 
 class StudyError(Exception):
     """A study that cannot run or whose outcome must not be used."""
+
+
+class RefusedModelError(StudyError):
+    """A model that an experiment cannot be run with: a finding, which gets a page."""

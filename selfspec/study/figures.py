@@ -8,6 +8,9 @@ the built page. Needs no MLX.
 """
 
 import io
+import math
+from collections.abc import Container
+from itertools import cycle
 
 import matplotlib
 
@@ -16,10 +19,10 @@ import matplotlib.pyplot as plt  # noqa: E402
 import pandas as pd  # noqa: E402
 import seaborn as sns  # noqa: E402
 
+from selfspec.study import palette  # noqa: E402
 from selfspec.study.sweep_summary import MECHANISMS  # noqa: E402
 
-DRAFT_LENGTH_COLOURS = {2: "#0072b2", 3: "#d55e00", 5: "#009e73"}  # Okabe-Ito
-REFERENCE_COLOUR = "#555555"
+REFERENCE_COLOUR = palette.REFERENCE
 LEGEND_HEIGHT = 0.7  # inches below the panels
 BREAK_EVEN = {"color": "black", "linewidth": 1, "linestyle": "--"}
 
@@ -76,28 +79,18 @@ def speedup(table: pd.DataFrame, post: pd.DataFrame | None = None):
     panels, figure = _panels(table, height=3.8)
     theirs = _posts_own(panels)
     for ax, (mechanism, part) in panels.items():
-        palette = _palette(part["num_draft_tokens"])
-        lengths = sorted(palette)
-        # side by side, so that intervals of different lengths can be told apart
-        shift = {
-            length: 0.4 * (i - len(lengths) // 2) for i, length in enumerate(lengths)
-        }
-        shown = part.assign(
-            percent=part["skip_fraction"] * 100 + part["num_draft_tokens"].map(shift)
-        )
-        common = dict(data=shown, x="percent", hue="num_draft_tokens", palette=palette)
-        sns.lineplot(**common, y="speedup", marker="o", ax=ax, errorbar=None)
-        sns.lineplot(
-            **common,
-            y="predicted_speedup",
-            linestyle=":",
-            linewidth=1.2,
-            legend=False,
-            errorbar=None,
-            ax=ax,
-        )
-        for line in shown[shown["low"].notna()].itertuples():
-            ax.vlines(line.percent, line.low, line.high, palette[line.num_draft_tokens])
+        names = []
+        for place, (look, length, line) in enumerate(_lines(mechanism, part)):
+            # side by side, so that intervals of different lengths can be told apart
+            percent = 100 * line["skip_fraction"] + 0.4 * (place - 1)
+            ax.plot(percent, line["speedup"], color=look.colour, marker=look.marker)
+            ax.plot(percent, line["predicted_speedup"], ":", color=look.colour, lw=1.2)
+            known = line["low"].notna()
+            if known.any():
+                spans = (percent[known], line["low"][known], line["high"][known])
+                ax.vlines(*spans, look.colour)
+            names.append((line["speedup"].iloc[0], percent.iloc[0], length, look))
+        _name_lines(ax, names, apart=0.05)
         ax.axhline(1, **BREAK_EVEN)
         ax.plot([], [], color="black", linestyle=":", label="predicted")
         if post is not None and mechanism == theirs:
@@ -113,18 +106,14 @@ def acceptance(table: pd.DataFrame, post: pd.DataFrame | None = None):
     panels, figure = _panels(table, height=3.6)
     theirs = _posts_own(panels)
     for ax, (mechanism, part) in panels.items():
-        sns.lineplot(
-            data=part.assign(
-                percent=part["skip_fraction"] * 100, rate=part["acceptance_rate"] * 100
-            ),
-            x="percent",
-            y="rate",
-            hue="num_draft_tokens",
-            palette=_palette(part["num_draft_tokens"]),
-            marker="o",
-            errorbar=None,
-            ax=ax,
-        )
+        names = []
+        for place, (look, length, line) in enumerate(_lines(mechanism, part)):
+            percent = 100 * line["skip_fraction"] + 0.4 * (place - 1)
+            rate = 100 * line["acceptance_rate"]
+            ax.plot(percent, rate, color=look.colour, marker=look.marker)
+            acceptance_intervals(ax, percent, line, look.colour, scale=100)
+            names.append((rate.iloc[0], percent.iloc[0], length, look))
+        _name_lines(ax, names, apart=5)
         if post is not None and mechanism == theirs:
             post_marks(ax, post["skip_fraction"] * 100, post["acceptance_rate"] * 100)
         ax.set(
@@ -147,43 +136,81 @@ def plane(table: pd.DataFrame, post: pd.DataFrame | None = None):
         post: the post's figures with a `cost_ratio` column (from weight shares).
     """
     figure, ax = plane_frame(table["cost_ratio"], post)
-    if not table.empty:
-        sns.scatterplot(
-            data=table,
-            x="cost_ratio",
-            y="acceptance_rate",
-            hue="num_draft_tokens",
-            palette=_palette(table["num_draft_tokens"]),
-            style="mechanism" if table["mechanism"].nunique() > 1 else None,
-            s=60,
-            zorder=3,
-            ax=ax,
-        )
-        _name_plane(ax)
+    for mechanism, part in table.groupby("mechanism", sort=False):
+        for look, length, line in _lines(mechanism, part):
+            acceptance_intervals(ax, line["cost_ratio"], line, look.colour, alpha=0.5)
+            ax.scatter(
+                line["cost_ratio"],
+                line["acceptance_rate"],
+                color=look.colour,
+                marker=look.marker,
+                s=50,
+                zorder=3,
+                label=f"{mechanism}, {length} tokens",
+            )
     legend(figure)
     return figure
+
+
+def acceptance_intervals(ax, x, table: pd.DataFrame, colour, scale=1.0, alpha=0.6):
+    """The intervals of acceptance rates, where the table has them."""
+    if "acceptance_low" not in table:
+        return
+    known = table["acceptance_low"].notna()
+    if known.any():
+        low, high = (scale * table[f"acceptance_{end}"] for end in ("low", "high"))
+        ax.vlines(x[known], low[known], high[known], colour, alpha=alpha, linewidth=1)
+
+
+def _lines(mechanism: str, part: pd.DataFrame):
+    """(look, length, its lines) of each draft length: the mechanism's hue, its own mark."""
+    lengths = sorted(part["num_draft_tokens"].unique())
+    hue = palette.look(f"skip, {mechanism}").colour
+    shades = palette.shades(hue, len(lengths))
+    for length, shade, marker in zip(
+        lengths, shades, cycle(palette.MARKERS), strict=False
+    ):
+        own = part[part["num_draft_tokens"] == length].sort_values("skip_fraction")
+        yield palette.Look(shade, marker), int(length), own
+
+
+def _name_lines(ax, names, apart: float) -> None:
+    """The draft length where each line begins, no two closer than `apart`.
+
+    Args:
+        names: (height, x, draft length, look) of each line.
+    """
+    below = -math.inf
+    for height, x, length, look in sorted(names, key=lambda name: name[0]):
+        below = max(height, below + apart)
+        ax.annotate(
+            f"{length} tokens",
+            (x, below),
+            xytext=(-7, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            fontsize="x-small",
+            color=look.colour,
+        )
+    ax.set_xlim(left=min(-4.0, ax.get_xlim()[0]))
 
 
 def plane_frame(cost_ratios: pd.Series, post: pd.DataFrame | None = None):
     """The empty plane, wide enough for these costs, with the post's marks."""
     figure, ax = plt.subplots(figsize=(5.6, 5.0 + LEGEND_HEIGHT))
     ax.plot([0, 2], [0, 2], **BREAK_EVEN)
-    ax.fill_between([0, 1], [0, 1], 1, color="#009e73", alpha=0.07, linewidth=0)
+    ax.fill_between([0, 1], [0, 1], 1, color=palette.QUIET, alpha=0.12, linewidth=0)
     ax.text(0.03, 0.96, "a draft can pay", transform=ax.transAxes, va="top")
     ax.text(0.97, 0.04, "a draft loses", transform=ax.transAxes, ha="right")
     ax.set(xlim=(0, max(1.05, *(cost_ratios + 0.05), 0)), ylim=(0, 1))
-    _name_plane(ax)
-    if post is not None:
-        post_marks(ax, post["cost_ratio"], post["acceptance_rate"])
-    return figure, ax
-
-
-def _name_plane(ax) -> None:
-    """Seaborn puts the columns' names in the place of these."""
     ax.set(
         xlabel="cost ratio c (draft step / plain step)",
         ylabel="acceptance rate A/D",
     )
+    if post is not None:
+        post_marks(ax, post["cost_ratio"], post["acceptance_rate"])
+    return figure, ax
 
 
 def describe_speedup(table: pd.DataFrame) -> str:
@@ -248,15 +275,6 @@ def _posts_own(panels: dict) -> str:
     return MECHANISMS[0] if MECHANISMS[0] in names else names[0]
 
 
-def _palette(lengths: pd.Series) -> dict[int, str]:
-    """Draft length -> colour; the study's own lengths keep theirs in every figure."""
-    spare = iter(sns.color_palette("colorblind", 10).as_hex()[3:])
-    return {
-        int(length): DRAFT_LENGTH_COLOURS.get(int(length)) or next(spare)
-        for length in sorted(lengths.unique())
-    }
-
-
 def post_marks(ax, x: pd.Series, y: pd.Series) -> None:
     ax.scatter(
         x,
@@ -269,20 +287,24 @@ def post_marks(ax, x: pd.Series, y: pd.Series) -> None:
     )
 
 
-def legend(figure) -> None:
-    """One legend below all panels, so that they keep the page's width."""
+def legend(figure, named: Container[str] = ()) -> None:
+    """One legend below all panels, so that they keep the page's width.
+
+    Args:
+        named: what has its name beside it already.
+    """
     entries: dict[str, object] = {}
     for ax in figure.axes:
         handles, labels = ax.get_legend_handles_labels()
         for handle, label in zip(handles, labels, strict=True):
-            if label in ("num_draft_tokens", "mechanism"):  # seaborn's own headings
-                continue
-            label = f"{label} draft tokens" if label.isdigit() else label
-            entries.setdefault(label, handle)
+            if label not in named:
+                entries.setdefault(label, handle)
         if ax.get_legend():
             ax.get_legend().remove()
     share = LEGEND_HEIGHT / figure.get_figheight()
     figure.tight_layout(rect=(0, share, 1, 1))
+    if not entries:
+        return
     figure.legend(
         entries.values(),
         entries.keys(),

@@ -20,12 +20,14 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import pandas as pd
 
 from selfspec import models
 from selfspec.decoding import ExitDraft
-from selfspec.study import exit_scores, layerskip_counts, provenance
+from selfspec.study import exit_scores, finetune_table, layerskip_counts, provenance
 from selfspec.study.draft_grid import Case
 from selfspec.study.exit_scores import Text
+from selfspec.study.finetune_table import AFTER, BEFORE, FOLDER
 from selfspec.study.results import RESULTS, slug, write_atomic
 from selfspec.training import lora, texts, weights
 from selfspec.training.arms import FINETUNE
@@ -36,7 +38,6 @@ from selfspec.training.parses import make_task
 from selfspec.training.recipe import Recipe
 from selfspec.training.settings import Settings
 
-FOLDER = "layerskip-finetune"
 WORK = ".work"
 LORA, FULL = "lora", "full"
 # a model that is trained already is moved gently; adapters bear more
@@ -137,7 +138,7 @@ def finetune(
             eos=frozenset(loaded.tokenizer.eos_token_ids),
         )
 
-    before = _once(work / "before.json", lambda: look("before", 0))
+    before = _once(work / "before.json", lambda: look(BEFORE, 0))
     mx.random.seed(settings.seed)
     if method == LORA:
         lora.add_lora(loaded.model, adapters)
@@ -154,7 +155,7 @@ def finetune(
         progress=progress,
     )
     out = _write_model(loaded, method, adapters, work, configuration)
-    rows = [*before, *look("after", settings.steps)]
+    rows = [*before, *look(AFTER, settings.steps)]
     path = folder / f"{slug(loaded.source.slug)}.csv"
     _write(path, rows)
     facts = {
@@ -216,25 +217,7 @@ def score(
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[str]:
     """A line an exit whose drafts were counted, and one for the last: before -> after."""
-    by = {(row["when"], row["exit_layer"]): row for row in rows}
-    last = max(layer for _, layer in by)
-    lines = []
-    for layer in sorted({layer for _, layer in by}):
-        old, new = by["before", layer], by["after", layer]
-        if layer != last and not old["drafted"]:
-            continue
-        loss = [row["surprise"] / row["positions"] for row in (old, new)]
-        told = f"exit {layer} of {last}: loss {loss[0]:.3f} -> {loss[1]:.3f} nats"
-        if layer != last:
-            rate = [
-                100 * row["accepted"] / max(1, row["drafted"]) for row in (old, new)
-            ]
-            told += (
-                f", accepted {rate[0]:.0f} % -> {rate[1]:.0f} % "
-                f"(of {old['num_draft_tokens']} a round)"
-            )
-        lines.append(told)
-    return lines
+    return finetune_table.lines(finetune_table.compared(pd.DataFrame(rows)))
 
 
 def _samples(data: str, tokenizer, seed: int) -> tuple[list[Sample], list[Sample]]:

@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 
-from selfspec.study import fitted_summary
+from selfspec.study import fitted_summary, methods
 from selfspec.study.figures import (
     BREAK_EVEN,
     LEGEND_HEIGHT,
@@ -17,9 +17,9 @@ from selfspec.study.figures import (
     legend,
     plane_frame,
 )
+from selfspec.study.palette import MARKERS, METHODS, look
 
-FITTED_COLOUR, OTHER_COLOUR = "#0072b2", "#d55e00"  # Okabe-Ito
-DOMAIN_MARKERS = ("o", "s", "^", "D", "v", "P")
+FITTED_COLOUR = METHODS["fitted exit"].colour
 
 
 def learning(curve: pd.DataFrame, needs: Mapping[str, Any]):
@@ -95,18 +95,18 @@ def speeds(table: pd.DataFrame, published: pd.DataFrame):
     height = 0.34 * (len(names) + len(published)) + 1.2
     figure, ax = plt.subplots(figsize=(6.4, height + LEGEND_HEIGHT))
     ax.axvline(1, **BREAK_EVEN)
-    fitted = table["draft"].str.startswith(fitted_summary.FITTED_WORD)
-    for mask, colour, words in (
-        (fitted, FITTED_COLOUR, "fitted exit"),
-        (~fitted, OTHER_COLOUR, "nothing fitted"),
-    ):
-        places = [i for i, chosen in enumerate(mask) if chosen]
-        part = table[mask]
-        known = part[part["low"].notna()]
-        for place, line in zip(places, part.to_dict("records"), strict=True):
-            if len(known) and not pd.isna(line["low"]):
-                ax.hlines(place, line["low"], line["high"], colour, linewidth=2)
-        ax.scatter(part["speedup"], places, color=colour, zorder=4, label=words)
+    for method, part in _by_method(table.assign(place=range(len(table)))):
+        own = look(method)
+        for line in part[part["low"].notna()].to_dict("records"):
+            ax.hlines(line["place"], line["low"], line["high"], own.colour, linewidth=2)
+        ax.scatter(
+            part["speedup"],
+            part["place"],
+            color=own.colour,
+            marker=own.marker,
+            zorder=4,
+            label=method,
+        )
     rows = range(len(names), len(names) + len(published))
     ax.scatter(
         published["speedup"],
@@ -162,19 +162,17 @@ def path(curve: pd.DataFrame, table: pd.DataFrame):
         label="the bridge while it was fitted, held-out text",
         zorder=3,
     )
-    fitted = shown["draft"].str.startswith(fitted_summary.FITTED_WORD)
-    for mask, colour, words in (
-        (fitted, FITTED_COLOUR, "fitted exit, timed"),
-        (~fitted, OTHER_COLOUR, "nothing fitted, timed"),
-    ):
-        part = shown[mask]
+    for method, part in _by_method(shown):
+        own = look(method)
         ax.scatter(
             part["cost_ratio"],
             part["acceptance_rate"],
-            color=colour,
+            color=own.colour,
+            marker=own.marker,
             s=45,
             zorder=4,
-            label=words,
+            clip_on=False,  # a draft that costs nothing stands on the edge
+            label=method,
         )
     legend(figure)
     return figure
@@ -205,7 +203,7 @@ def domains(rows: pd.DataFrame, table: pd.DataFrame):
             own["speedup"],
             [place] * len(own),
             color=FITTED_COLOUR,
-            marker=DOMAIN_MARKERS[place % len(DOMAIN_MARKERS)],
+            marker=MARKERS[place % len(MARKERS)],
             alpha=0.8,
             zorder=3,
         )
@@ -230,6 +228,12 @@ def describe_domains(rows: pd.DataFrame, table: pd.DataFrame) -> str:
         "Speedup of each prompt under the fitted exit at its best length, by domain: "
         f"{'; '.join(parts)}. A dashed line marks break-even."
     )
+
+
+def _by_method(table: pd.DataFrame):
+    """(method, its lines) in the order of the book."""
+    kinds = table["draft"].map(methods.name)
+    return [(kind, table[kinds == kind]) for kind in methods.order(kinds)]
 
 
 def _name(line) -> str:

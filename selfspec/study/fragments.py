@@ -89,7 +89,8 @@ def plane(shown: Sequence[Record], alt: str) -> str:
         f":alt: {alt}\n\n"
         "The acceptance-cost plane: a draft pays above the dashed diagonal, where its "
         f"acceptance rate exceeds its cost ratio.\n{whose}\n"
-        "Hollow diamonds are the post's published figures.\n```"
+        "Vertical lines are intervals over prompts; hollow diamonds are the post's "
+        "published figures.\n{download}`Data (CSV) <_generated/plane.csv>`\n```"
     )
 
 

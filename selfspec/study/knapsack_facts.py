@@ -26,6 +26,7 @@ from selfspec.selection import (
     Scorer,
     choose,
     make_windows,
+    overlap,
     plan,
 )
 from selfspec.selection.objective import Plan
@@ -36,8 +37,8 @@ from selfspec.study.skip_set_words import in_words
 
 DEPTH = 3  # draft positions at which chosen sets are scored
 MIDDLE = "middle"
+SKIP, SKIP_AND_HEAD = "skip {} ({})", "shortlist and skip {} ({})"
 HEAD_ONLY = "shortlist {}"
-WITH_SKIP = "shortlist {} on a skip set"
 
 
 def find_out(
@@ -58,14 +59,27 @@ def find_out(
         UnsupportedModelError: the model cannot be drafted with.
     """
     told("reading windows of the target's own text")
-    calibration = _scorer(loaded, "calibration", size.calibration_windows, size)
-    evaluation = _scorer(loaded, "evaluation", size.evaluation_windows, size)
-    problem = Problem(calibration, profile, budgets=size.budgets)
+    calibration = _scorer(loaded, "calibration", size, size.calibration_windows)
+    # a set was made to look well where its selector looked, so others decide between sets
+    choosing = calibration
+    if size.choosing_windows:
+        choosing = _scorer(
+            loaded,
+            "calibration",
+            size,
+            size.choosing_windows,
+            after=size.calibration_windows,
+        )
+    evaluation = _scorer(loaded, "evaluation", size, size.evaluation_windows)
+    if overlap([*calibration.windows, *choosing.windows], evaluation.windows):
+        raise ValueError("a text is in both sets of windows, so none is held out")
+    given = {"budgets": size.budgets, "shortlists": shortlists}
+    problem = Problem(calibration, profile, **given)
     frontiers = []
     for name in size.selectors:
         told(f"selecting: {name}")
         # each its own, or the later ones would be told what the earlier ones paid for
-        own = Problem(calibration, profile, budgets=size.budgets)
+        own = Problem(calibration, profile, **given)
         frontiers.append(SELECTORS[name](own, **_options(name, size)))
     told("scoring the sets on texts that no selector saw")
     offered = [
@@ -81,18 +95,25 @@ def find_out(
         draft: evaluation.score(draft)
         for draft in dict.fromkeys([*offered, *filter(None, middles)])
     }
-    budgets = [_budget(budget, frontiers, problem, scored) for budget in size.budgets]
+    said = Problem(choosing, profile, **given).agreement
+    budgets = [
+        _budget(budget, frontiers, problem, scored, said) for budget in size.budgets
+    ]
     for line, adjusted in zip(
         budgets, holm([line["p"] for line in budgets]), strict=True
     ):
         line["p_holm"] = adjusted
-    plans = _plans(frontiers, problem, calibration, shortlists)
+    plans = _plans(frontiers, problem, choosing, said, shortlists)
     chosen = {label: found.draft for label, found in plans.items()}
     facts = {
         "windows": {
             "calibration": {
                 "texts": len(calibration.windows),
                 "positions": calibration.num_positions,
+            },
+            "choosing": {
+                "texts": len(choosing.windows),
+                "positions": choosing.num_positions,
             },
             "evaluation": {
                 "texts": len(evaluation.windows),
@@ -113,12 +134,12 @@ def find_out(
         "budgets": budgets,
         "proxy": proxy(evaluation, scored),
         "plans": [
-            _plan(label, found, problem, calibration, evaluation)
+            _plan(label, found, problem, choosing, evaluation)
             for label, found in plans.items()
         ],
         "declines": choose(plans.values()).draft is None,
     }
-    pool = [_known(draft, calibration) for draft in chosen.values()]
+    pool = [_known(draft, choosing) for draft in chosen.values()]
     return facts, chosen, pool
 
 
@@ -169,10 +190,12 @@ def at_contexts(
     return found
 
 
-def _scorer(loaded, which: str, count: int, size: KnapsackSize) -> Scorer:
+def _scorer(
+    loaded, which: str, size: KnapsackSize, count: int, after: int = 0
+) -> Scorer:
     prompts = [
         models.render_prompt(loaded.tokenizer, prompt.text)
-        for prompt in load_prompts(which, count)
+        for prompt in load_prompts(which, after + count)[after:]
     ]
     return Scorer(
         loaded.model,
@@ -188,13 +211,34 @@ def _options(name: str, size: KnapsackSize) -> dict[str, Any]:
 
 
 def _at_budgets(frontier: Frontier, problem: Problem) -> list[Candidate]:
-    """Of each budget the set that agrees most among those that save as much."""
-    found = []
-    for budget in problem.budgets:
-        enough = [c for c in frontier.candidates if _saves(c, budget, problem)]
-        if enough:
-            found.append(max(enough, key=lambda c: (c.agreement, -c.cost_ratio)))
-    return found
+    """Of each budget the set that agrees most among those that save as much, with the
+    whole head and with a part of it."""
+    best = (
+        _best_saving(frontier, budget, problem, head=head)
+        for budget in problem.budgets
+        for head in (False, True)
+    )
+    return [candidate for candidate in best if candidate is not None]
+
+
+def _best_saving(
+    frontier: Frontier, budget: float, problem: Problem, *, head: bool
+) -> Candidate | None:
+    """The set that agrees most of those that save a budget.
+
+    Args:
+        head: whether the head is cut down.
+    """
+    return max(
+        (
+            c
+            for c in frontier.candidates
+            if _saves(c, budget, problem)
+            and isinstance(c.draft, ShortlistDraft) == head
+        ),
+        key=lambda c: (c.agreement, -c.cost_ratio),
+        default=None,
+    )
 
 
 def _saves(candidate: Candidate, budget: float, problem: Problem) -> bool:
@@ -214,10 +258,13 @@ def _budget(
     frontiers: Sequence[Frontier],
     problem: Problem,
     scored: dict[Any, Any],
+    said: Callable[[Any], float],
 ) -> dict[str, Any]:
     """The best set that costs no more than the middle at a budget, against the middle.
 
-    Which one is best is said by calibration windows alone.
+    Args:
+        scored: on windows that nobody chose by.
+        said: agreement on the windows that decide between the selectors' sets.
     """
     middle = _middle_at(budget, problem)
     nothing = {"budget": budget, "selector": "", "p": float("nan")}
@@ -236,7 +283,7 @@ def _budget(
     known = {name: found for name, found in offers.items() if found is not None}
     if not known:
         return nothing
-    name = max(known, key=lambda n: known[n].agreement)
+    name = max(known, key=lambda n: (said(known[n].draft), -known[n].cost_ratio))
     best = known[name]
     difference = margin(scored[best.draft].by_window(), scored[middle].by_window())
     return {
@@ -244,7 +291,7 @@ def _budget(
         "selector": name,
         "draft": in_words(best.draft),
         "cost_ratio": best.cost_ratio,
-        "calibration": best.agreement,
+        "calibration": said(best.draft),
         "held_out": scored[best.draft].agreement,
         "middle": in_words(middle),
         "middle_cost_ratio": problem.profile.cost_ratio(middle, problem.context),
@@ -264,6 +311,7 @@ def _frontier(frontier: Frontier, problem: Problem, scored) -> dict[str, Any]:
         sets.append(
             {
                 "draft": in_words(candidate.draft),
+                "shortlist": len(getattr(candidate.draft, "tokens", ())),
                 "cost_ratio": candidate.cost_ratio,
                 "saved_share": candidate.saved / max(1, problem.total),
                 "calibration": candidate.agreement,
@@ -338,33 +386,36 @@ def _plans(
     frontiers: Sequence[Frontier],
     problem: Problem,
     scorer: Scorer,
+    said: Callable[[Any], float],
     shortlists: Mapping[int, tuple[int, ...]],
 ) -> dict[str, Plan]:
-    """What is worth timing: sets at each budget, the middle, the head alone, and both."""
+    """What is worth timing: sets at each budget, the middle, the head alone, and both.
+
+    Args:
+        scorer: of the windows that decide between sets.
+        said: agreement on them.
+    """
     drafts: dict[str, Any] = {}
-    best_small = None
     for budget in problem.budgets:
-        found = [
-            (frontier.selector, candidate)
-            for frontier in frontiers
-            if frontier.selector != MIDDLE
-            for candidate in frontier.candidates
-            if _saves(candidate, budget, problem)
-        ]
-        if not found:
-            continue
-        name, best = max(found, key=lambda f: (f[1].agreement, -f[1].cost_ratio))
-        if best.draft not in drafts.values():
-            drafts[f"skip {budget:.0%} ({name})".replace("%", " %")] = best.draft
-            best_small = best_small or best.draft
+        for head, form in ((False, SKIP), (True, SKIP_AND_HEAD)):
+            best_of = [
+                (f.selector, _best_saving(f, budget, problem, head=head))
+                for f in frontiers
+                if f.selector != MIDDLE
+            ]
+            found = [(name, c) for name, c in best_of if c is not None]
+            if not found:
+                continue
+            name, best = max(found, key=lambda f: (said(f[1].draft), -f[1].cost_ratio))
+            if best.draft not in drafts.values():
+                drafts[form.format(_percent(budget), name)] = best.draft
     middle = _middle_at(min(problem.budgets), problem)
     if middle is not None and middle not in drafts.values():
-        drafts[f"skip {min(problem.budgets):.0%} (middle)".replace("%", " %")] = middle
+        drafts[SKIP.format(_percent(min(problem.budgets)), MIDDLE)] = middle
     for size, tokens in shortlists.items():
-        drafts[HEAD_ONLY.format(size)] = ShortlistDraft(SkipDraft(), tokens)
-    if shortlists and best_small is not None:
-        most = max(shortlists)
-        drafts[WITH_SKIP.format(most)] = ShortlistDraft(best_small, shortlists[most])
+        alone = ShortlistDraft(SkipDraft(), tokens)
+        drafts = {label: d for label, d in drafts.items() if d != alone}
+        drafts[HEAD_ONLY.format(size)] = alone
     plans = {
         label: _worth(
             draft, scorer.score(draft, depth=DEPTH), problem.profile, problem.context
@@ -373,6 +424,10 @@ def _plans(
     }
     order = sorted(plans, key=lambda label: -plans[label].speedup)
     return {label: plans[label] for label in order}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _worth(draft, score, profile: CostProfile, context: int) -> Plan:

@@ -13,10 +13,11 @@ import pandas as pd
 
 from selfspec.study.figures import BREAK_EVEN, LEGEND_HEIGHT, legend
 from selfspec.study.knapsack_sets import sets_of
-from selfspec.study.plane import COLOURS, MARKERS
+from selfspec.study.methods import name as method_name
+from selfspec.study.palette import INK, MARKERS, QUIET, SERIES, look
+from selfspec.study.palette import PARTS as PART_COLOURS
 from selfspec.study.set_statistics import margin
 
-ATTENTION_COLOUR, MLP_COLOUR = "#0072b2", "#d55e00"
 PARTS = ("in_sample", "proxy", "search")
 Facts = Mapping[str, Any]
 
@@ -26,8 +27,8 @@ def importance(facts: Facts):
     found = pd.DataFrame(facts["importance"])
     figure, ax = plt.subplots(figsize=(6.4, 3.2 + LEGEND_HEIGHT))
     for shift, kind, colour, name in (
-        (-0.2, "attention", ATTENTION_COLOUR, "attention"),
-        (0.2, "mlp", MLP_COLOUR, "MLP"),
+        (-0.2, "attention", PART_COLOURS["attention"], "attention"),
+        (0.2, "mlp", PART_COLOURS["mlp"], "MLP"),
     ):
         part = found[found["kind"] == kind]
         ax.bar(part["layer"] + shift, 100 * part["loss"], 0.4, color=colour, label=name)
@@ -51,34 +52,48 @@ def describe_importance(facts: Facts) -> str:
 
 
 def frontiers(facts: Facts):
-    """Held-out agreement over cost ratio, one line a selector; the diagonal is break-even."""
-    figure, ax = plt.subplots(figsize=(6.4, 4.6 + LEGEND_HEIGHT))
-    looks = zip(cycle(COLOURS), cycle(MARKERS), strict=False)
-    for frontier, (colour, marker) in zip(facts["frontiers"], looks, strict=False):
-        sets = pd.DataFrame(frontier["sets"])
-        if sets.empty:
-            continue
-        sets = sets.sort_values("cost_ratio")
-        ax.plot(
-            sets["cost_ratio"],
-            sets["held_out_agreement"],
-            color=colour,
-            marker=marker,
-            label=frontier["selector"],
-        )
-        for line in sets.to_dict("records"):
-            low, high = _interval(line["held_out"])
-            if np.isfinite(low):
-                ax.vlines(line["cost_ratio"], low, high, colour, alpha=0.5)
-    ax.plot([0, 1], [0, 1], **BREAK_EVEN)
-    ax.set(
-        xlabel="cost ratio c (draft step / plain step)",
-        ylabel="first-token agreement, held out",
-        xlim=(0.3, 1.02),
-        ylim=(0, 1.02),
+    """Held-out agreement over cost ratio, one line a selector; the diagonal is break-even.
+
+    Sets with the whole head stand on the left, those that cut it down on the right.
+    """
+    figure, axes = plt.subplots(
+        1, 2, figsize=(8, 4.2 + LEGEND_HEIGHT), sharex=True, sharey=True
     )
+    looks = _looks(facts)
+    for frontier in facts["frontiers"]:
+        for ax, head in zip(axes, (False, True), strict=True):
+            sets = [s for s in frontier["sets"] if bool(s.get("shortlist")) == head]
+            name = frontier["selector"]
+            _frontier(ax, sets, *looks[name], label=None if head else name)
+    for ax, title in zip(axes, ("the whole head", "a shortlist"), strict=True):
+        ax.plot([0, 1], [0, 1], **BREAK_EVEN)
+        ax.set(xlabel="cost ratio c", xlim=(0.3, 1.02), ylim=(0, 1.02), title=title)
+    axes[0].set_ylabel("first-token agreement, held out")
     legend(figure)
     return figure
+
+
+def _looks(facts: Facts) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each selector, the same in every figure."""
+    looks = zip(cycle(SERIES), cycle(MARKERS), strict=False)
+    names = [frontier["selector"] for frontier in facts["frontiers"]]
+    return dict(zip(names, looks, strict=False))
+
+
+def _frontier(ax, sets: Sequence[Mapping[str, Any]], colour, marker, label) -> None:
+    """One selector's line, with the interval of each set."""
+    ordered = sorted(sets, key=lambda s: s["cost_ratio"])
+    ax.plot(
+        [s["cost_ratio"] for s in ordered],
+        [s["held_out_agreement"] for s in ordered],
+        color=colour,
+        marker=marker,
+        label=label,
+    )
+    for found in ordered:
+        low, high = _interval(found["held_out"])
+        if np.isfinite(low):
+            ax.vlines(found["cost_ratio"], low, high, colour, alpha=0.5)
 
 
 def describe_frontiers(facts: Facts) -> str:
@@ -103,10 +118,9 @@ def optimism(facts: Facts):
     """Agreement on the texts that chose a set, against agreement on others."""
     sets = _sets(facts)
     figure, ax = plt.subplots(figsize=(4.6, 4.2 + LEGEND_HEIGHT))
-    looks = zip(cycle(COLOURS), cycle(MARKERS), strict=False)
-    for (name, part), (colour, marker) in zip(
-        sets.groupby("selector", sort=False), looks, strict=False
-    ):
+    looks = _looks(facts)
+    for name, part in sets.groupby("selector", sort=False):
+        colour, marker = looks[name]
         ax.scatter(
             part["calibration"],
             part["held_out_agreement"],
@@ -141,10 +155,8 @@ def reliability(facts: Facts):
     found = pd.DataFrame(facts["proxy"]["reliability"])
     middle = (found["low"] + found["high"]) / 2
     figure, ax = plt.subplots(figsize=(6.4, 3.4))
-    ax.plot(middle, found["agreement"], color=ATTENTION_COLOUR, marker="o")
-    ax.hlines(
-        found["agreement"], found["low"], found["high"], ATTENTION_COLOUR, alpha=0.4
-    )
+    ax.plot(middle, found["agreement"], color=INK, marker="o")
+    ax.hlines(found["agreement"], found["low"], found["high"], INK, alpha=0.4)
     ax.set(
         xlabel="cosine similarity to the target's hidden state",
         ylabel="tokens that agree",
@@ -172,7 +184,7 @@ def regret(facts: Facts):
     places = range(len(names))
     # negative parts to the left of zero, so that bars never cover one another
     left, right = np.zeros(len(names)), np.zeros(len(names))
-    for part, colour in zip(PARTS, COLOURS, strict=False):
+    for part, colour in zip(PARTS, SERIES, strict=False):
         values = means[part]
         start = np.where(values >= 0, right, left)
         ax.barh(places, values, left=start, color=colour, label=part.replace("_", "-"))
@@ -205,10 +217,10 @@ def online(facts: Facts):
     names = ["never" if i == 0 else str(i) for i in found["interval"]]
     figure, (left, right) = plt.subplots(1, 2, figsize=(6.8, 3.2))
     places = range(len(names))
-    left.plot(places, found["speedup"], color=ATTENTION_COLOUR, marker="o")
+    left.plot(places, found["speedup"], color=look("skip, chosen").colour, marker="o")
     left.axhline(1, **BREAK_EVEN)
     left.set(ylabel="speedup S")
-    right.plot(places, 100 * found["share"], color=MLP_COLOUR, marker="s")
+    right.plot(places, 100 * found["share"], color=INK, marker="s")
     right.axhline(3, **BREAK_EVEN)
     right.set(ylabel="time spent choosing (%)", ylim=(0, None))
     for ax in (left, right):
@@ -220,11 +232,17 @@ def online(facts: Facts):
 def describe_online(facts: Facts) -> str:
     """Alt text of `online`."""
     parts = ", ".join(
-        ("never: " if line["interval"] == 0 else f"every {line['interval']} tokens: ")
-        + f"S = {line['speedup']:.2f}, {line['share']:.1%} of the time"
+        _how_often(line["interval"])
+        + f": S = {line['speedup']:.2f}, {line['share']:.1%} of the time"
         for line in facts["online"]
     )
     return f"Choosing again while decoding, {parts}. A dashed line marks 3%."
+
+
+def _how_often(interval: int | str) -> str:
+    if interval == 0:
+        return "never"
+    return f"every {interval} tokens" if isinstance(interval, int) else interval
 
 
 def speedups(table: pd.DataFrame):
@@ -233,15 +251,17 @@ def speedups(table: pd.DataFrame):
     figure, ax = plt.subplots(figsize=(6.4, 0.36 * len(names) + 1.2 + LEGEND_HEIGHT))
     places = np.arange(len(names))
     for place, line in zip(places, table.to_dict("records"), strict=True):
+        shown = look(method_name(line["draft"]))
         if np.isfinite(line["low"]):
-            ax.hlines(place, line["low"], line["high"], ATTENTION_COLOUR, linewidth=2)
-    ax.scatter(table["speedup"], places, color=ATTENTION_COLOUR, label="measured")
+            ax.hlines(place, line["low"], line["high"], shown.colour, linewidth=2)
+        ax.scatter(line["speedup"], place, color=shown.colour, marker=shown.marker)
+    ax.scatter([], [], color=INK, label="measured, with its interval")
     ax.scatter(
         table["predicted_speedup"],
         places,
         facecolors="none",
-        edgecolors=MLP_COLOUR,
-        marker="D",
+        edgecolors=QUIET,
+        marker="d",
         label="predicted",
     )
     ax.axvline(1, **BREAK_EVEN)

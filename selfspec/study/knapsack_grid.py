@@ -5,7 +5,7 @@ grid = make_grid(chosen, size)        # chosen: label -> draft, of knapsack_fact
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from selfspec.costs.profiling import BUDGET
@@ -16,6 +16,7 @@ from selfspec.study.errors import StudyError
 BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.5)  # shares of what can be skipped
 SHORTLISTS = (4096, 8192, 16384)
 TEMPERATURE = 0.7
+MATCH, AFTER = ", match rule", ", after {} tokens"  # of a case's label
 # "oracle" only where all sets can be tried; "middle" is in every frontier besides.
 SELECTORS = (
     "middle",
@@ -35,7 +36,10 @@ class KnapsackSize:
 
     Attributes:
         selectors: names of `selfspec.selection.SELECTORS`.
-        calibration_windows, evaluation_windows: prompts continued by the target.
+        calibration_windows: prompts continued by the target, that selectors see.
+        choosing_windows: more of them, that decide between the selectors' sets; with 0
+            the same do both.
+        evaluation_windows: others, that nobody chooses by.
         window_tokens: generated for each.
         budgets: shares of what can be skipped, at which sets are compared.
         search_trials: sets that the search tries.
@@ -43,8 +47,11 @@ class KnapsackSize:
         timed: how many of the planned drafts are timed, the most promising.
         lengths: draft lengths that are timed for each.
         shortlists: sizes of the head-only drafts.
-        contexts: longer contexts at which the chosen sets are scored.
-        temperature_cases: how many of the cases run at temperature 0.7 as well.
+        contexts: longer contexts at which the chosen sets are scored, and the most
+            promising of them timed.
+        context_cases: how many of them.
+        temperature_cases: how many of the cases run at temperature 0.7 as well, by
+            rejection sampling and by the match rule.
         small_models, small_layers: models on which regret is told from the optimum.
         online_intervals: tokens between two choices while decoding; 0 never.
         online_prompts, online_tokens: of that curve.
@@ -60,12 +67,14 @@ class KnapsackSize:
     num_prompts: int
     num_tokens: int
     budgets: tuple[float, ...] = BUDGETS
+    choosing_windows: int = 0
     search_trials: int = 60
     beam_width: int = 4
     timed: int = 7
     lengths: tuple[int, ...] = (1, 2)
     shortlists: tuple[int, ...] = SHORTLISTS
     contexts: tuple[int, ...] = ()
+    context_cases: int = 2
     temperature_cases: int = 2
     small_models: int = 2
     small_layers: int = 4
@@ -102,6 +111,7 @@ SIZES = {
     "default": KnapsackSize(
         ("middle", "suffix", "random", "knapsack"),
         calibration_windows=2,
+        choosing_windows=2,
         evaluation_windows=6,
         window_tokens=16,
         num_prompts=6,
@@ -118,14 +128,17 @@ SIZES = {
     ),
     "paper": KnapsackSize(
         SELECTORS,
-        calibration_windows=4,
-        evaluation_windows=12,
-        window_tokens=24,
+        calibration_windows=8,
+        choosing_windows=10,
+        evaluation_windows=24,
+        window_tokens=28,
         num_prompts=8,
         num_tokens=32,
         search_trials=60,
+        timed=5,
         contexts=(1024, 4096),
-        temperature_cases=2,
+        temperature_cases=1,
+        calibration_tokens=32,
         small_models=4,
         online_intervals=(0, 32, 128, 256),
         online_prompts=1,
@@ -165,8 +178,18 @@ def make_grid(chosen: Mapping[str, Any], size: KnapsackSize) -> DraftGrid:
         for label in timed
     ]
     groups.append((Case("lookup", LookupDraft(), max(2, *size.lengths, 2)),))
+    first = size.lengths[0]
     for label, draft in list(chosen.items())[: size.temperature_cases]:
-        groups.append((Case(label, draft, size.lengths[0], temperature=TEMPERATURE),))
+        sampled = Case(label, draft, first, TEMPERATURE)
+        by_match = replace(sampled, label=f"{label}{MATCH}", match=True)
+        groups.append((sampled, by_match))
+    for context in size.contexts:
+        groups.append(
+            tuple(
+                Case(f"{label}{AFTER.format(context)}", draft, first, context=context)
+                for label, draft in list(chosen.items())[: size.context_cases]
+            )
+        )
     return DraftGrid(
         groups=tuple(groups),
         num_prompts=size.num_prompts,

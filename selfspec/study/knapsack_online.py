@@ -1,8 +1,9 @@
 """What choosing again while decoding costs and brings, by how often it is done.
 
 The same prompts are decoded plainly and under `OnlinePolicy` at each interval, back to
-back, in an order drawn anew for each prompt; prefill is left out. The policy may not
-decline here, because what it costs to choose is the question.
+back, in an order drawn anew for each prompt; prefill is left out. Beside the intervals
+stands the default: its rules together, within its budget. No policy may decline here,
+because what it costs to choose is the question.
 
     curve(loaded, profile, pool, intervals=(0, 64), prompts=2, num_tokens=256)
 """
@@ -19,12 +20,12 @@ from selfspec.costs import CostProfile
 from selfspec.decoding import Trace, generate_step
 from selfspec.models import device
 from selfspec.selection import Known, OnlinePolicy
-from selfspec.selection.online import EveryTokens
+from selfspec.selection.online import BUDGET, DEFAULT, EveryTokens
 from selfspec.study.prompt_set import load_prompts
 
 POOL = 4
 WARM_UP_TOKENS = 16
-PLAIN = -1  # in the place of an interval
+PLAIN, DEFAULT_POLICY = "plain", "default"  # in the place of an interval
 
 
 def curve(
@@ -37,7 +38,8 @@ def curve(
     num_tokens: int,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """One dict an interval: S, the selector's share of the time, how often it chose.
+    """One dict an interval, and one of the default policy: S, the selector's share of
+    the time, how often it chose.
 
     Args:
         pool: drafts with what calibration windows said; the first few are used.
@@ -48,13 +50,14 @@ def curve(
     pool = list(pool)[:POOL]
     if not pool:
         return []
-    found: dict[int, list[dict[str, float]]] = {interval: [] for interval in intervals}
+    policies = [*intervals, DEFAULT_POLICY]
+    found: dict[Any, list[dict[str, float]]] = {policy: [] for policy in policies}
     rng = random.Random(f"{seed}/online")
     ids = [
         models.render_prompt(loaded.tokenizer, prompt.text)
         for prompt in load_prompts("evaluation", prompts)
     ]
-    arms = [PLAIN, *intervals]
+    arms = [PLAIN, *policies]
     for arm in arms:
         _run(loaded.model, profile, pool, ids[0], arm, WARM_UP_TOKENS)
     for prompt in ids:
@@ -62,9 +65,9 @@ def curve(
             arm: _run(loaded.model, profile, pool, prompt, arm, num_tokens)
             for arm in rng.sample(arms, len(arms))
         }
-        for interval in intervals:
-            run = runs[interval]
-            found[interval].append(
+        for policy in policies:
+            run = runs[policy]
+            found[policy].append(
                 {
                     "speedup": runs[PLAIN]["seconds"] / run["seconds"],
                     "share": run["selecting"] / run["seconds"],
@@ -75,21 +78,23 @@ def curve(
             )
     return [
         {
-            "interval": interval,
+            "interval": policy,
             "texts": len(values),
             "tokens": num_tokens,
             **{name: median(v[name] for v in values) for name in values[0]},
         }
-        for interval, values in found.items()
+        for policy, values in found.items()
     ]
 
 
-def _run(model, profile, pool, prompt, interval: int, num_tokens: int) -> dict:
+def _run(model, profile, pool, prompt, interval: int | str, num_tokens: int) -> dict:
     trace, policy = Trace(), None
     if interval != PLAIN:
-        when = (EveryTokens(interval),) if interval else ()
+        when, budget = DEFAULT, BUDGET
+        if interval != DEFAULT_POLICY:
+            when, budget = (EveryTokens(interval),) if interval else (), math.inf
         policy = OnlinePolicy(
-            pool, profile, when=when, budget=math.inf, may_decline=False
+            pool, profile, when=when, budget=budget, may_decline=False
         )
     device.synchronize()
     started = time.perf_counter()

@@ -15,6 +15,7 @@ from selfspec.study.knapsack_figures import configuration
 from selfspec.study.knapsack_sets import mean_regrets, nearest, sets_of
 
 LEVEL = 0.05
+DEFAULT_POLICY = "default"  # in the place of an interval
 SHARE_BOUND = 0.03  # of the time, what choosing again may take
 Facts = Mapping[str, Any]
 
@@ -82,29 +83,45 @@ def sentence_on_margins(facts: Facts) -> str:
 
 
 def sentence_on_clearing(facts: Facts) -> str:
-    """Whether any skip set clears its own cost, in one sentence."""
-    best = nearest(facts)
+    """Whether any skip set clears its own cost, in one sentence; then with the head cut
+    down too."""
+    best = nearest(facts, head=False)
     if best is None:
         return "No set that leaves something out was scored."
-    gap = best["held_out_agreement"] - best["cost_ratio"]
-    where = (
-        f"leaving out {best['draft']} agrees on {best['held_out_agreement']:.0%} of the "
-        f"held-out tokens at c = {best['cost_ratio']:.2f}"
-    )
+    gap, where = _gap(best), _where(best)
     if gap <= 0:
-        return f"No skip set clears its own cost: the nearest, {where}."
+        said = f"No skip set clears its own cost: the nearest, {where}."
+    else:
+        said = (
+            f"A skip set clears its own cost if verification were free: {where}, "
+            f"{100 * gap:.0f} points above the diagonal."
+        )
+    with_head = nearest(facts, head=True)
+    if with_head is None:
+        return said
     return (
-        f"A skip set clears its own cost if verification were free: {where}, "
-        f"{100 * gap:.0f} points above the diagonal."
+        f"{said} With the head cut down as well, {_where(with_head)}, "
+        f"{100 * _gap(with_head):+.0f} points from the diagonal."
+    )
+
+
+def _gap(found: Mapping[str, Any]) -> float:
+    return found["held_out_agreement"] - found["cost_ratio"]
+
+
+def _where(found: Mapping[str, Any]) -> str:
+    return (
+        f"leaving out {found['draft']} agrees on {found['held_out_agreement']:.0%} of "
+        f"the held-out tokens at c = {found['cost_ratio']:.2f}"
     )
 
 
 def sentence_on_optimism(facts: Facts) -> str:
-    """How much the windows that chose a set flatter it."""
+    """How much the windows where a set was sought flatter it."""
     sets = sets_of(facts)
     lost = [s["calibration"] - s["held_out_agreement"] for s in sets]
     return (
-        "On the windows that chose them the sets agree "
+        "On the windows where they were sought the sets agree "
         f"{100 * sum(lost) / len(lost):.1f} points more often than on others, on average "
         f"over {len(sets)} sets."
     )
@@ -143,26 +160,35 @@ def sentence_on_regret(facts: Facts) -> str:
     )
 
 
-def sentence_on_online(facts: Facts, default: int) -> str:
-    """What choosing again costs at the default interval, and whether it helps."""
+def sentence_on_online(facts: Facts, interval: int) -> str:
+    """What choosing again costs by the default policy, and whether it helps.
+
+    Args:
+        interval: of the default policy, in tokens.
+    """
     lines = {line["interval"]: line for line in facts["online"]}
     if not lines:
         return "Choosing again while decoding was not tried in this run."
     parts = []
-    if default in lines:
-        share = lines[default]["share"]
+    if DEFAULT_POLICY in lines:
+        default = lines[DEFAULT_POLICY]
         parts.append(
-            f"At the default, every {default} tokens, choosing takes {share:.1%} of the "
-            f"time, {'under' if share < SHARE_BOUND else 'not under'} the bound of "
-            f"{SHARE_BOUND:.0%}."
+            f"The default policy chooses every {interval} tokens, when a step has become "
+            "dearer, and when the draft is right less often than expected, within its "
+            f"budget. In {default['tokens']} tokens choosing took {default['share']:.1%} "
+            f"of the time, {'under' if default['share'] < SHARE_BOUND else 'not under'} "
+            f"the bound of {SHARE_BOUND:.0%}."
         )
     best = max(lines.values(), key=lambda line: line["speedup"])
     never = lines.get(0)
     if never is not None:
-        what = "never choosing again" if best is never else f"every {best['interval']}"
+        what = {0: "never choosing again", DEFAULT_POLICY: "the default"}.get(
+            best["interval"], f"every {best['interval']} tokens"
+        )
+        texts = f"{best['texts']} text" + ("s" if best["texts"] != 1 else "")
         parts.append(
             f"The fastest was {what} (S = {best['speedup']:.2f}; "
-            f"never: {never['speedup']:.2f}), from {best['texts']} texts."
+            f"never: {never['speedup']:.2f}), from {texts}: one curve, no interval."
         )
     return " ".join(parts)
 

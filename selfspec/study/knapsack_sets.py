@@ -19,10 +19,20 @@ def sets_of(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def nearest(facts: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The set that lies furthest above the diagonal, or least below it."""
+def nearest(
+    facts: Mapping[str, Any], *, head: bool | None = None
+) -> dict[str, Any] | None:
+    """The set that lies furthest above the diagonal, or least below it.
+
+    Args:
+        head: only sets that cut the head down, or only sets that do not.
+    """
     return max(
-        sets_of(facts),
+        (
+            found
+            for found in sets_of(facts)
+            if head is None or head == bool(found.get("shortlist"))
+        ),
         key=lambda s: s["held_out_agreement"] - s["cost_ratio"],
         default=None,
     )

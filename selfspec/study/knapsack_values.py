@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from selfspec.study.knapsack_page import LEVEL
+from selfspec.study.knapsack_figures import configuration
+from selfspec.study.knapsack_page import DEFAULT_POLICY, LEVEL
 from selfspec.study.knapsack_sets import mean_regrets, nearest, sets_of
 
 KNAPSACK_FIELDS = (
@@ -16,7 +17,8 @@ KNAPSACK_FIELDS = (
     " nearest_agreement_percent points_above optimism_points rank_correlation"
     " rank_correlation_low rank_correlation_high lemma_percent best_regret_selector"
     " best_regret middle_regret online_share_percent head_draft head_speedup head_low"
-    " head_high calibration_positions evaluation_positions"
+    " head_high head_nearest head_nearest_c head_nearest_agreement_percent"
+    " choosing_positions calibration_positions evaluation_positions"
 ).split()
 
 
@@ -25,12 +27,13 @@ def of_knapsack(facts: Mapping[str, Any], table: pd.DataFrame) -> dict[str, Any]
     found: dict[str, Any] = dict.fromkeys(KNAPSACK_FIELDS)
     sets, budgets = sets_of(facts), facts["budgets"]
     known = [line for line in budgets if line.get("p_holm") is not None]
-    best = nearest(facts)
+    best, with_head = nearest(facts, head=False), nearest(facts, head=True)
     found |= {
         "sets_scored": len(facts["proxy"]["sets"]),
         "selectors": len(facts["frontiers"]),
         "budgets": len(budgets),
         "calibration_positions": facts["windows"]["calibration"]["positions"],
+        "choosing_positions": facts["windows"]["choosing"]["positions"],
         "evaluation_positions": facts["windows"]["evaluation"]["positions"],
     }
     if known:
@@ -45,6 +48,12 @@ def of_knapsack(facts: Mapping[str, Any], table: pd.DataFrame) -> dict[str, Any]
             "nearest_agreement_percent": 100 * best["held_out_agreement"],
             "points_above": 100 * gap,
         }
+    if with_head is not None:
+        found |= {
+            "head_nearest": with_head["draft"],
+            "head_nearest_c": with_head["cost_ratio"],
+            "head_nearest_agreement_percent": 100 * with_head["held_out_agreement"],
+        }
     if sets:
         lost = [s["calibration"] - s["held_out_agreement"] for s in sets]
         found["optimism_points"] = 100 * sum(lost) / len(lost)
@@ -57,16 +66,16 @@ def of_knapsack(facts: Mapping[str, Any], table: pd.DataFrame) -> dict[str, Any]
         found["best_regret_selector"] = min(mean, key=mean.get)
         found["best_regret"] = min(mean.values())
         found["middle_regret"] = mean.get("middle")
-    choosing = [line["share"] for line in facts["online"] if line["interval"]]
-    if choosing:
-        found["online_share_percent"] = 100 * min(choosing)
+    for line in facts["online"]:
+        if line["interval"] == DEFAULT_POLICY:
+            found["online_share_percent"] = 100 * line["share"]
     heads = table[
         table["draft"].str.startswith("shortlist") & (table["temperature"] == 0)
     ]
     if not heads.empty:
         head = heads.loc[heads["speedup"].idxmax()]
         found |= {
-            "head_draft": f"{head['draft']}, {int(head['num_draft_tokens'])} tokens",
+            "head_draft": configuration(head),
             "head_speedup": head["speedup"],
             "head_low": head["low"],
             "head_high": head["high"],

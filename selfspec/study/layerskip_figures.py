@@ -15,20 +15,22 @@ from selfspec.study.figures import (
     BREAK_EVEN,
     LEGEND_HEIGHT,
     REFERENCE_COLOUR,
+    acceptance_intervals,
     legend,
     plane_frame,
 )
+from selfspec.study.methods import name as method_name
+from selfspec.study.methods import order
+from selfspec.study.palette import INK, MARKERS, QUIET, SERIES, look
 
-# Okabe-Ito; what was taught keeps its colour in every figure
+# Arms of the training; what was taught looks as it does on the plane
 COLOURS = {
-    "baseline": "#d55e00",
-    "ld-ee": "#0072b2",
-    "ee": "#009e73",
-    "ld": "#cc79a7",
+    "baseline": QUIET,
+    "ld-ee": look("exit, taught").colour,
+    "ee": SERIES[2],
+    "ld": SERIES[3],
 }
-SPARE = ("#e69f00", "#56b4e9", "#000000", "#999933")
-OWN_COLOUR = "#000000"
-MARKERS = ("o", "s", "^", "v", "P", "X", "D")
+SPARE = (SERIES[4], SERIES[8], SERIES[0], SERIES[5])
 PANELS = {
     "exact_match": "exact match (%)",
     "agreement": "agrees with the last layer (%)",
@@ -120,7 +122,7 @@ def exits(scores: pd.DataFrame, arms: pd.DataFrame | None, *, answers: bool):
         ax.scatter(
             scores["exit_layer"],
             scale * scores[metric],
-            color=OWN_COLOUR,
+            color=INK,
             s=18,
             zorder=4,
             label="this model",
@@ -184,7 +186,7 @@ def while_training(table: pd.DataFrame):
         table: of `arms_table.while_training`.
     """
     figure, ax = plt.subplots(figsize=(6.0, 3.4 + LEGEND_HEIGHT))
-    looks = zip(cycle(COLOURS.values()), cycle(MARKERS), strict=False)
+    looks = zip(cycle(SERIES), cycle(MARKERS), strict=False)
     for (layer, part), (colour, marker) in zip(
         table.groupby("exit_layer"), looks, strict=False
     ):
@@ -308,23 +310,25 @@ def describe_alone(table: pd.DataFrame, best: pd.Series, metric: str) -> str:
     )
 
 
-def plane(table: pd.DataFrame, published: pd.DataFrame):
+def plane(table: pd.DataFrame, published: pd.DataFrame, *, taught: bool = True):
     """The acceptance-cost plane: this run's drafts by kind, published ones hollow.
 
     Args:
-        table: of draft_summary.summarise, fixed lengths; method names each line's kind.
+        table: of draft_summary.summarise, fixed lengths.
+        taught: whether the model's exits were trained.
         published: of reference.layerskip_speed, those with an acceptance rate.
     """
     figure, ax = plane_frame(table["cost_ratio"])
-    looks = zip(cycle(COLOURS.values()), MARKERS, strict=False)
-    for (kind, part), (colour, marker) in zip(
-        table.groupby("method", sort=False), looks, strict=False
-    ):
+    kinds = table["draft"].map(lambda draft: method_name(draft, taught=taught))
+    for kind in order(kinds):
+        part = table[kinds == kind]
+        colour = look(kind).colour
+        acceptance_intervals(ax, part["cost_ratio"], part, colour, alpha=0.3)
         ax.scatter(
             part["cost_ratio"],
             part["acceptance_rate"],
             color=colour,
-            marker=marker,
+            marker=look(kind).marker,
             s=40,
             alpha=0.85,
             linewidth=0,

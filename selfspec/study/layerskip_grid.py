@@ -32,7 +32,7 @@ class LayerSkipSize:
         main: the one of them that all that stands beside the grid is built on.
         lengths: draft tokens a round, of every exit.
         beside: the same of what stands beside the grid.
-        sampled: the same at a temperature, of the main exit; () for none.
+        sampled: the same at a temperature, of every exit; () for none.
         num_prompts, num_tokens, repeats: of the timed pairs.
         counted: texts that every greedy case writes untimed, judged and counted.
         scored: texts on which every exit is scored.
@@ -80,11 +80,11 @@ SIZES = {
         num_tokens=48,
     ),
     "paper": LayerSkipSize(
-        exits=(1 / 12, 1 / 6, 1 / 4, 1 / 3, 5 / 12, 1 / 2, 2 / 3),
+        exits=(1 / 12, 1 / 6, 1 / 4, 1 / 3, 1 / 2),
         main=1 / 4,
-        lengths=(1, 2, 3, 4, 6, 8),
-        beside=(2, 4, 6, 8),
-        sampled=(1, 2, 3, 4, 6, 8),
+        lengths=(1, 2, 4, 6, 8, 10),
+        beside=(4, 8),
+        sampled=(2, 4, 8),
         num_prompts=32,
         num_tokens=64,
         counted=200,
@@ -185,11 +185,10 @@ def make_grid(
     for name, draft in beside.items():
         groups.append(tuple(Case(name, draft, k) for k in size.beside))
     groups.append((Case(label(main), ExitDraft(main), AUTO),))
-    if size.sampled:
+    for layer in exit_layers(num_layers, size) if size.sampled else ():
+        draft = ExitDraft(layer)
         groups.append(
-            tuple(
-                Case(label(main), ExitDraft(main), k, TEMPERATURE) for k in size.sampled
-            )
+            tuple(Case(label(layer), draft, k, TEMPERATURE) for k in size.sampled)
         )
     return DraftGrid(
         groups=tuple(groups),

@@ -30,3 +30,9 @@ def code(text: str) -> str:
 def configurations(count: int) -> str:
     """'1 configuration', '12 configurations'."""
     return f"{count} configuration{'' if count == 1 else 's'}"
+
+
+def prose(text: str) -> str:
+    """A line with its code spans kept and everything else shown letter by letter."""
+    parts = re.split(r"(`[^`]+`)", text)
+    return "".join(part if i % 2 else literal(part) for i, part in enumerate(parts))

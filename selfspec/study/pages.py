@@ -14,13 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import yaml
 
 from selfspec.study import (
+    api_page,
     arms_table,
+    claims,
+    claims_page,
     draft_fragments,
     engine_values,
+    figure_data,
     figures,
+    finetune_table,
     fitted_fragments,
     fragments,
     layerskip_fragments,
@@ -29,8 +35,10 @@ from selfspec.study import (
     plane,
     projection,
     reference,
+    refusals,
     run_records,
     values,
+    verdict_page,
 )
 from selfspec.study.errors import StudyError
 from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
@@ -39,16 +47,20 @@ from selfspec.study.results import RESULTS, write_atomic
 # The order of the book. A page that is not named here still gets in, before the end.
 FRONT = (
     "method",
+    "mathematics",
+    "losslessness",
+    "machine",
     "naive-sweep",
     "engine",
-    "machine",
     "auto",
-    "knapsack",
     "layerskip",
+    "knapsack",
     "fitted-exit",
     "projection",
+    "verdict",
+    "claims",
 )
-BACK = ("references",)
+BACK = ("add-your-machine", "contributing", "api", "glossary", "references")
 
 
 @dataclass(frozen=True)
@@ -80,7 +92,14 @@ def write(root: Path) -> Written:
     sweeps = run_records.of_experiment(records, NAIVE_SWEEP)
     pages, left_out = _run_pages(book, every)
     post, arms = reference.post(root), arms_table.load(root)
+    judged = claims.judge(root, records)
     texts = {
+        "short-answer.md": verdict_page.short_answer(records),
+        "verdict.md": verdict_page.table(records),
+        "verdict-details.md": verdict_page.details(records),
+        "claims-summary.md": claims_page.summary(judged),
+        "claims.md": claims_page.table(judged),
+        "api.md": api_page.page(Path(__file__).resolve().parents[2]),
         "answer.md": fragments.answer(sweeps),
         "naive-sweep-runs.md": fragments.runs_table(sweeps, pages),
         "machine-runs.md": draft_fragments.machine_runs(records, pages),
@@ -89,6 +108,7 @@ def write(root: Path) -> Written:
         "projection.md": projection.fragment(records, root),
         "layerskip-runs.md": layerskip_fragments.runs(records, pages),
         "layerskip-arms.md": layerskip_fragments.arms(arms),
+        "layerskip-finetuned.md": finetune_table.fragment(root),
         "layerskip-published.md": layerskip_fragments.published(root),
         "fitted-exit-runs.md": fitted_fragments.runs(records, pages),
         "fitted-exit-published.md": fitted_fragments.published(root),
@@ -105,8 +125,12 @@ def write(root: Path) -> Written:
     for page, record in pages.items():
         folder = f"../../../{RESULTS}/{record.machine}/{record.model}"
         texts[f"{page}.md"] = fragments.origins(record, folder)
+        for name, table in figure_data.tables(record).items():
+            texts[f"{page}-{name}.csv"] = _csv(table)
     changed = _replace(book / "_generated", texts)
-    toc = _toc(book, list(pages))
+    refused = refusals.pages(root)
+    changed += _replace_refusals(book, refused)
+    toc = _toc(book, [*pages, *refused])
     if _put(root / "_toc.yml", toc):
         changed.append(root / "_toc.yml")
     return Written(tuple(pages), tuple(left_out), tuple(changed))
@@ -119,6 +143,7 @@ def _plane(records: list, post) -> dict[str, str]:
     figures.style()
     return {
         "plane.svg": figures.svg(plane.draw(found, post)),
+        "plane.csv": _csv(found),
         "plane.md": fragments.plane(shown, plane.describe(found)),
     }
 
@@ -194,6 +219,10 @@ def _home(page: str) -> str:
     return EXPERIMENTS[experiment].home if experiment in EXPERIMENTS else ""
 
 
+def _csv(table: pd.DataFrame) -> str:
+    return table.round(9).to_csv(index=False, lineterminator="\n").rstrip()
+
+
 def _json(found: dict) -> str:
     return json.dumps(found, indent=1, sort_keys=True)
 
@@ -213,6 +242,22 @@ def _replace(folder: Path, texts: dict[str, str]) -> list[Path]:
             changed.append(path)
         elif path.is_dir() and not any(path.iterdir()):
             path.rmdir()
+    return changed
+
+
+def _replace_refusals(book: Path, texts: dict[str, str]) -> list[Path]:
+    """Pages of models that cannot be measured: made, and gone with their results."""
+    wanted = {book / f"{name}.md": text for name, text in texts.items()}
+    changed = []
+    for path, text in sorted(wanted.items()):
+        if _put(path, f"{fragments.GENERATED}\n\n{text}\n"):
+            changed.append(path)
+    for path in sorted((book / "runs").glob(f"*/{refusals.PAGE}.md")):
+        if path not in wanted:
+            path.unlink()
+            changed.append(path)
+            if not any(path.parent.iterdir()):
+                path.parent.rmdir()
     return changed
 
 

@@ -6,6 +6,11 @@ second: a bar with the time left on a terminal, else a line now and then.
 
     with watching(Path("results/apple-m3/qwen3-4b/.naive-sweep.unfinished.json")):
         run_the_notebook()
+
+What cannot tell how far it is has a bar of the time that it usually takes.
+
+    with expected("measuring what a step costs", 20):
+        measure()
 """
 
 import json
@@ -19,6 +24,8 @@ from tqdm import tqdm
 
 POLL_SECONDS = 1.0
 LINE_SECONDS = 30.0
+TICK_SECONDS = 0.5
+PREPARING_SECONDS = 3.0  # after which a run without a pair yet says that it prepares
 
 
 @contextmanager
@@ -42,6 +49,8 @@ def watching(marker: Path | None, *, stream=None, poll_seconds: float = POLL_SEC
         while not stop.wait(poll_seconds):
             if (text := _text(marker)) != stale:
                 show.update(read_marker(text))
+            else:
+                show.prepare()
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
@@ -52,6 +61,39 @@ def watching(marker: Path | None, *, stream=None, poll_seconds: float = POLL_SEC
         stop.set()
         thread.join()
         show.close()
+
+
+@contextmanager
+def expected(what: str, seconds: float, *, stream=None):
+    """Show a bar of `seconds` on a terminal while the block runs; else nothing.
+
+    It stays just short of its end until the block has ended.
+    """
+    stream = stream or sys.stderr
+    if not stream.isatty():
+        yield
+        return
+    stop, began = threading.Event(), time.monotonic()
+    with tqdm(
+        total=round(seconds),
+        desc=what,
+        file=stream,
+        leave=False,
+        bar_format="{desc}: {bar} {elapsed}<{remaining}",
+    ) as bar:
+
+        def follow():
+            while not stop.wait(TICK_SECONDS):
+                bar.n = min(bar.total - 0.5, time.monotonic() - began)
+                bar.refresh()
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
 
 def read_marker(text: str) -> tuple[int, int] | None:
@@ -86,12 +128,29 @@ class _Bar:
     complete = False
 
     def __init__(self, stream):
-        self.stream, self.bar = stream, None
+        self.stream, self.bar, self.before = stream, None, None
+        self.began = time.monotonic()
+
+    def prepare(self):
+        """Before the first pair: the model is loaded, costs and bounds are measured."""
+        waited = time.monotonic() - self.began > PREPARING_SECONDS
+        if waited and self.bar is None and self.before is None:
+            self.before = tqdm(
+                desc="preparing (model, costs, held-out prompts)",
+                bar_format="{desc}: {elapsed}",
+                file=self.stream,
+                disable=False,
+                leave=False,
+            )
+            self.before.start_t -= PREPARING_SECONDS
+        if self.before is not None:
+            self.before.refresh()
 
     def update(self, state):
         if state is None:
             return
         done, total = state
+        self._prepared()
         if self.bar is None:
             self.bar = tqdm(
                 total=total,
@@ -105,7 +164,13 @@ class _Bar:
         self.bar.n = max(done, self.bar.n)
         self.bar.refresh()
 
+    def _prepared(self):
+        if self.before is not None:
+            self.before.close()
+            self.before = None
+
     def close(self):
+        self._prepared()
         if self.bar is not None:
             if self.complete:  # the marker goes with the last pair, often unseen
                 self.bar.n = self.bar.total
@@ -121,6 +186,9 @@ class _Lines:
         self.stream = stream
         self.began = self.last = None
         self.at_start = 0
+
+    def prepare(self):
+        pass  # a log needs no line for it
 
     def update(self, state):
         if state is None:

@@ -150,7 +150,7 @@ class Run:
         read_csv(run.path)  # refuse a corrupt file before anything is measured
         done = len(run.rows())
         marker.update(total=total, done=done, done_at_start=done, began=time.time())
-        run._write_provenance({**provenance, "finished": False})
+        run._write_provenance({**provenance, **run._number(), "finished": False})
         write_atomic(path, json.dumps(marker))
         return run
 
@@ -198,6 +198,13 @@ class Run:
 
     def __exit__(self, *_):
         self.close()
+
+    def _number(self) -> dict[str, int]:
+        """Which run of the folder it is: the order of runs, whatever the clock says."""
+        runs = read_provenance(self.folder)
+        known = runs.get(self.id, {}).get("number")
+        others = [run.get("number", 0) for run in runs.values()]
+        return {"number": known or 1 + max(others, default=0)}
 
     def _write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         header = ["schema", "run_id", *self.columns]

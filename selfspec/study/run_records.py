@@ -101,11 +101,20 @@ class Record:
     def rank(self) -> tuple:
         """Sorts the largest size first, then the latest."""
         order = SIZES.index(self.size) if self.size in SIZES else len(SIZES)
-        return (-order, self.facts["date"], self.run_id)
+        return (-order, *self.when)
+
+    @property
+    def when(self) -> tuple:
+        """Sorts runs of one folder in the order in which they were begun.
+
+        By their number, which a clock that was set back does not change; runs from
+        before there were numbers by their date.
+        """
+        return (self.facts.get("number", 0), self.facts["date"], self.run_id)
 
 
 def collect(root: Path) -> list[Record]:
-    """All finished runs below root/results, by page and then by date.
+    """All finished runs below root/results, by page and then by when they were begun.
 
     Raises:
         ResultsError: a results file that cannot be read.
@@ -124,7 +133,7 @@ def collect(root: Path) -> list[Record]:
         models.setdefault(record.model_name, set()).add(record.model)
     return sorted(
         (replace(r, namesake=len(models[r.model_name]) > 1) for r in records),
-        key=lambda record: (record.page, record.facts["date"], record.run_id),
+        key=lambda record: (record.page, *record.when),
     )
 
 

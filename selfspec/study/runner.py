@@ -25,7 +25,7 @@ from typing import Any
 import nbformat
 
 from selfspec.study import page_check, page_finish
-from selfspec.study.errors import StudyError
+from selfspec.study.errors import RefusedModelError, StudyError
 from selfspec.study.markdown import literal
 from selfspec.study.progress import watching
 
@@ -71,6 +71,7 @@ def run_notebook(
         cwd: the folder that the notebook runs in, the current one if not given.
 
     Raises:
+        RefusedModelError: the notebook found that the model cannot be measured.
         StudyError: the template, a parameter or the finished page is not fit, or the
             notebook raised; the message is one line, and `page` is as it was.
     """
@@ -210,6 +211,8 @@ def _execute(template: Path, parameters: dict, scratch: Path, cwd: Path, first: 
                 kernel_manager_class=OwnKernel,
             )
     except PapermillExecutionError as error:
+        if error.ename == "UnsupportedModelError":
+            raise RefusedModelError(_first_line(error.evalue)) from None
         if error.ename in _OWN_ERRORS:  # it says all that there is to say
             raise StudyError(_first_line(error.evalue)) from None
         what = f"{error.ename}: {_first_line(error.evalue)}".rstrip(": ")
@@ -301,7 +304,8 @@ def _fragment(page: Path) -> str:
 def _from_page(page: Path, cwd: Path, path: str) -> str:
     """A data file as the page links to it; '' for one outside the project."""
     place, root = (cwd / path).resolve(), page.parents[3].resolve()
-    if not place.is_relative_to(root) or not place.is_file():
+    made = place.is_relative_to(root / "book" / "_generated")  # by pages.write, later
+    if not place.is_relative_to(root) or not (made or place.is_file()):
         return ""
     return Path(os.path.relpath(place, page.parent.resolve())).as_posix()
 

@@ -70,6 +70,25 @@ def median_difference(differences: Sequence[float]) -> Estimate:
     return _median(values)
 
 
+def rate_interval(
+    parts: Sequence[float], wholes: Sequence[float]
+) -> tuple[float, float]:
+    """The 95 % interval of sum(parts) / sum(wholes), bootstrapped over prompts.
+
+    NaN below six prompts, and where there is nothing to divide by.
+    """
+    part, whole = np.asarray(parts, float), np.asarray(wholes, float)
+    if part.size < FEWEST_PROMPTS or not whole.sum():
+        return float("nan"), float("nan")
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
+    picked = rng.integers(0, part.size, (RESAMPLES, part.size))
+    below = whole[picked].sum(axis=1)
+    rates = part[picked].sum(axis=1)[below > 0] / below[below > 0]
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(rates, [tail, 100 - tail])
+    return float(low), float(high)
+
+
 def _median(values: np.ndarray) -> Estimate:
     middle = float(np.median(values))
     if values.size < FEWEST_PROMPTS:

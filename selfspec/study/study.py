@@ -5,14 +5,16 @@ run_preset("post", size="paper", root=Path("."))
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
 from selfspec import models
-from selfspec.study import pages, provenance, runner, trained
-from selfspec.study.errors import StudyError
+from selfspec.models.source import unknown
+from selfspec.study import bench, pages, provenance, refusals, runner, trained
+from selfspec.study.errors import RefusedModelError, StudyError
 from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
 from selfspec.study.prompt_set import PromptError
 from selfspec.study.results import RESULTS, ResultsError
@@ -47,6 +49,7 @@ def run_study(
         The page, below book/runs.
 
     Raises:
+        RefusedModelError: it cannot be measured with this model; a page says so.
         StudyError, ModelError, ResultsError: one line each.
     """
     if experiment not in EXPERIMENTS:
@@ -56,10 +59,14 @@ def run_study(
     if size not in SIZES:
         raise StudyError(f"no size {size!r}. Way out: one of {', '.join(SIZES)}")
     model = trained.located(model, root)
-    source = _source(model)
+    try:
+        source = _source(model)
+    except models.UnsupportedModelError as error:
+        raise _refused(root, unknown(model), size, experiment, str(error)) from None
     facts = provenance.machine()
     machine = provenance.machine_slug(facts)
-    page = runner.run_notebook(
+    run = partial(
+        runner.run_notebook,
         root / "notebooks" / f"{experiment}.ipynb",
         {"model": _absolute(model), "size": size, **(parameters or {})},
         page=runner.page_path(root, machine, source.slug, experiment, size),
@@ -72,8 +79,26 @@ def run_study(
         / f".{experiment}.unfinished.json",
         cwd=root,
     )
+    try:
+        page = run()
+    except RefusedModelError as error:
+        raise _refused(root, source, size, experiment, str(error)) from None
     pages.write(root)
     return page
+
+
+def _refused(
+    root: Path, source: models.ModelSource, size: str, experiment: str, reason: str
+) -> StudyError:
+    """The refusal, which is on a page of the book by then."""
+    command = bench.command(source.name, experiment, size, "")
+    facts = provenance.collect(source, command)
+    folder = root / RESULTS / provenance.machine_slug(facts["machine"]) / source.slug
+    asked = {"size": size, "parameters": {}}
+    refusals.record(folder, experiment, {**facts, **asked}, reason)
+    pages.write(root)
+    place = f"book/runs/{folder.parent.name}--{folder.name}/{refusals.PAGE}.md"
+    return RefusedModelError(f"{reason} (this is kept as a result, see {place})")
 
 
 def run_preset(

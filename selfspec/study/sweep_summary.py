@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from selfspec.study.row_table import LOSSLESS
-from selfspec.study.statistics import median_ratio
+from selfspec.study.statistics import median_ratio, rate_interval
 
 # Above this share of repeated 4-grams a text is called looping: half of it is repeats.
 LOOPING = 0.5
@@ -44,9 +44,10 @@ def summarise_pairs(group: pd.DataFrame) -> dict[str, Any]:
 
     Speedup is the median over prompts of the per-pair ratio (repeats averaged within a
     prompt) with its 95 % interval; rates are sums over sums. Keys: speedup, low, high,
-    verdict, predicted_speedup, speedup_without_loops, acceptance_rate,
-    first_token_acceptance, tokens_per_round, repeated_ngram_share, lossless (pairs),
-    ties, pairs, prompts, peak_memory_ratio.
+    verdict, predicted_speedup, speedup_without_loops, acceptance_rate, acceptance_low,
+    acceptance_high (its interval over prompts), first_token_acceptance,
+    tokens_per_round, repeated_ngram_share, lossless (pairs), ties, pairs, prompts,
+    peak_memory_ratio.
     """
     timed = group[group["speedup"].notna()]
     if timed.empty:
@@ -55,6 +56,8 @@ def summarise_pairs(group: pd.DataFrame) -> dict[str, Any]:
     estimate = median_ratio(by_prompt["speedup"])
     calm = timed[timed["repeated_ngram_share"] <= LOOPING]
     calm_speedups = calm.groupby("prompt_id")["speedup"].mean()
+    counts = group.groupby("prompt_id")[["accepted", "drafted"]].sum()
+    low, high = rate_interval(counts["accepted"], counts["drafted"])
     return {
         "speedup": estimate.value,
         "low": estimate.low,
@@ -63,6 +66,8 @@ def summarise_pairs(group: pd.DataFrame) -> dict[str, Any]:
         "predicted_speedup": float(by_prompt["predicted_speedup"].median()),
         "speedup_without_loops": float(calm_speedups.median()),
         "acceptance_rate": rate(group, "accepted", "drafted"),
+        "acceptance_low": low,
+        "acceptance_high": high,
         "first_token_acceptance": rate(group, "first_accepted", "first_drafted"),
         "tokens_per_round": rate(group, "tokens", "rounds"),
         "repeated_ngram_share": group["repeated_ngram_share"].mean(),

@@ -105,9 +105,9 @@ def _train(arguments, say) -> int:
     root = _root(arguments)
     settings = _settings(Settings(), steps=arguments.steps)
     series = Series(root, settings)
-    series.run(jobs, say=print)
     if arguments.arms is None or ALL in names:
         series.small_draft(say=print)
+    series.run(jobs, say=print)
     print(f"rows: {series.folder.relative_to(root)}; weights: {WEIGHTS}")
     return 0
 

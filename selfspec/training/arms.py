@@ -1,11 +1,11 @@
 """The arms that are compared: what each adds to the same training. No MLX.
 
 From scratch, so dropout grows with time (S exponential, as the paper trains from
-scratch); p_max and e_scale are those of its TOPv2 run, because
-a shallow model's earlier exits weigh little at a small e_scale.
+scratch); p_max and e_scale are those of its TOPv2 run, because a shallow model's earlier
+exits weigh little at a small e_scale.
 
     ARMS["ld-ee"]
-    plan()[:3]                     # [("baseline", 0), ("ld", 0), ("ee", 0)]
+    plan()[:3]                     # [("baseline", 0), ("ld-ee", 0), ("ld", 0)]
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,13 +40,15 @@ def plan(
 ) -> list[tuple[str, int]]:
     """(arm, seed) of a series, seed by seed, so that a part of it can be compared.
 
+    Arms with the most seeds come first within a seed.
+
     Args:
         seeds: the same for every arm; None for each arm's own number.
     """
-    names = list(names)
+    own = {name: SEEDS.get(name, FEWER_SEEDS) for name in names}
+    names = sorted(own, key=own.get, reverse=True)  # stable
     if seeds is not None:
         return [(name, seed) for seed in seeds for name in names]
-    own = {name: SEEDS.get(name, FEWER_SEEDS) for name in names}
     return [
         (name, seed)
         for seed in range(max(own.values(), default=0))

@@ -264,7 +264,8 @@ class _Run:
 
         self.model.update(part("model."))
         self.optimiser.state = part("optimiser.")
-        mx.random.state[0] = arrays["random"]
+        high, low = arrays["random"].tolist()  # a key is the two halves of a seed
+        mx.random.seed((high << 32) | low)
         self.notes = [tuple(map(float, row)) for row in np.array(arrays["notes"])]
         self.facts = facts
         return step

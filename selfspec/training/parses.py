@@ -1,13 +1,14 @@
 """The task: a request into its nested parse, in the style of TOPv2.
 
     remind me to call my sister tomorrow
-    [IN:CREATE_REMINDER [SL:PERSON_REMINDED me ] [SL:TODO [IN:CREATE_CALL [SL:CONTACT
-    [IN:GET_CONTACT [SL:RELATION sister ] ] ] ] ] [SL:DATE_TIME tomorrow ] ]
+    [IN:CREATE_REMINDER remind [SL:PERSON_REMINDED me ] to [SL:TODO [IN:CREATE_CALL call
+    [SL:CONTACT [IN:GET_CONTACT my [SL:RELATION sister ] ] ] ] ] [SL:DATE_TIME tomorrow ] ]
 
-Texts are drawn from grammar.py with a seed. A text's combination is its intent, the
-head that was said and the set of its options; a fifth of the combinations are held out,
-so a test text is put together as no training text is, though each of its parts was
-seen. The metric is exact match: every token right, the end too.
+A parse without its brackets is the request. Texts are drawn from grammar.py with a seed.
+A text's combination is its intent, the head that was said and the set of its options; a
+fifth of the combinations are held out, so a test text is put together as no training
+text is, though each of its parts was seen. The metric is exact match: every token
+right, the end too.
 
     task = make_task(seed=0)
     sample = task.encode(task.test[0])          # ids, and where the answer starts
@@ -167,43 +168,47 @@ def _example(rng: random.Random) -> Example:
     intent = rng.choice(list(grammar.INTENTS))
     heads, options = grammar.INTENTS[intent]
     head = rng.randrange(len(heads))
-    said = rng.sample(options, rng.randint(0, len(options)))
+    count = max(rng.randint(0, len(options)) for _ in range(2))  # rather many
+    said = rng.sample(options, count)
     pieces = [heads[head], *said]
     if said and rng.random() < 0.25:  # "tomorrow remind me to ..."
         pieces.insert(0, pieces.pop())
-    words: list[str] = []
-    parse = [f"[IN:{intent}"]
-    for piece in pieces:
-        _say(piece, rng, words, parse, depth=1)
-    parse.append(CLOSE)
     polite = rng.randrange(4)
     if polite == 1:
-        words.insert(0, rng.choice(grammar.BEFORE))
+        pieces.insert(0, rng.choice(grammar.BEFORE))
     elif polite == 2:
-        words.append(rng.choice(grammar.AFTER))
+        pieces.append(rng.choice(grammar.AFTER))
+    parse = [f"[IN:{intent}"]
+    for piece in pieces:
+        _say(piece, rng, parse, depth=1)
+    parse.append(CLOSE)
+    words = [word for word in parse if not is_bracket(word)]
     return Example(
         " ".join(words), " ".join(parse), (intent, head, tuple(sorted(said)))
     )
 
 
-def _say(text: str, rng: random.Random, words, parse, *, depth: int, slot=False):
-    """Say one text of the grammar: its words, and what of them the parse has."""
+def is_bracket(word: str) -> bool:
+    """Whether a word of a parse is none of the request."""
+    return word == CLOSE or word.startswith("[")
+
+
+def _say(text: str, rng: random.Random, parse: list[str], *, depth: int) -> None:
+    """Add one text of the grammar to a parse."""
     for name, inner, before, listed, after, word in _PIECE.findall(text):
         if name:
             phrases = grammar.SLOTS[name]
             if depth == grammar.DEEPEST:
                 phrases = [phrase for phrase in phrases if "(" not in phrase]
             parse.append(f"[SL:{name}")
-            _say(rng.choice(phrases), rng, words, parse, depth=depth, slot=True)
+            _say(rng.choice(phrases), rng, parse, depth=depth)
             parse.append(CLOSE)
         elif inner:
             head = rng.choice(grammar.INTENTS[inner][0])
             parse.append(f"[IN:{inner}")
-            _say(head, rng, words, parse, depth=depth + 1)
+            _say(head, rng, parse, depth=depth + 1)
             parse.append(CLOSE)
         else:
             if listed:
                 word = before + rng.choice(grammar.WORDS[listed].split()) + after
-            words.append(word)
-            if slot:
-                parse.append(word)
+            parse.append(word)

@@ -69,6 +69,7 @@ class Recipe:
             )
 
     def to_json(self) -> dict[str, Any]:
+        """Every field by its name, as JSON holds it."""
         return asdict(self)
 
     @classmethod

@@ -50,6 +50,7 @@ class Settings:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
 
     def to_json(self) -> dict[str, Any]:
+        """Every field by its name, as JSON holds it."""
         return asdict(self)
 
 

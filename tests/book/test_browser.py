@@ -1,8 +1,11 @@
 """The built site in a real browser: no error, nothing missing, nothing from elsewhere."""
 
+import functools
 import os
 import re
 import shutil
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -57,29 +60,32 @@ def visit(browser, built):
     return open_page
 
 
-def test_pages_open_without_an_error(visit, built):
+def test_every_page_opens_without_an_error_fits_a_phone_and_describes_its_pictures(
+    visit, built
+):
     names = sorted(
         path.relative_to(built.html).with_suffix("").as_posix()
         for path in built.html.rglob("*.html")
         if "_static" not in path.parts
     )
-    assert {"index", built.real, built.invented, "search"} <= set(names)
+    assert {"index", "verdict", "claims", "api", "404", built.real} <= set(names)
+    pictures = 0
     for name in names:
         page = visit(name)
         assert page.complaints == [], name
-        page.close()
-
-
-def test_every_figure_is_drawn_and_has_alt_text(visit, built):
-    for name in (built.real, built.invented):
-        page = visit(name)
-        pictures = page.locator("article img").all()
-        assert pictures
-        for picture in pictures:
-            assert picture.evaluate("image => image.complete && image.naturalWidth > 0")
+        for picture in page.locator("article img").all():
+            drawn = "image => image.complete && image.naturalWidth > 0"
+            assert picture.evaluate(drawn), name
             alt = picture.get_attribute("alt")
-            assert alt and " " in alt and not re.search(r"[\w-]+\.(svg|png)$", alt)
+            assert alt and " " in alt and not re.search(r"[\w-]+\.(svg|png)$", alt), (
+                name
+            )
+            pictures += 1
+        page.set_viewport_size({"width": 390, "height": 800})
+        width = page.evaluate("document.scrollingElement.scrollWidth")
+        assert width <= 390, f"{name} is {width} wide"
         page.close()
+    assert pictures > 10
 
 
 def test_formulas_are_set_from_the_projects_own_file(visit):
@@ -91,29 +97,73 @@ def test_formulas_are_set_from_the_projects_own_file(visit):
 
 
 def test_figures_stay_on_a_light_ground_in_dark_mode(visit, built):
-    page = visit(built.real, color_scheme="dark")
-    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    colours = page.locator("article figure img").evaluate_all(
-        "images => images.map(image => getComputedStyle(image).backgroundColor)"
-    )
-    assert colours
-    for colour in colours:
-        red, green, blue = map(int, re.fullmatch(r"rgb\((.*)\)", colour)[1].split(","))
-        assert min(red, green, blue) > 180, colour
-    page.close()
-
-
-def test_nothing_is_wider_than_a_phone(visit, built):
-    for name in ("index", "naive-sweep", built.real):
-        page = visit(name, viewport={"width": 390, "height": 800})
-        width = page.evaluate("document.scrollingElement.scrollWidth")
-        assert width <= 390, f"{name} is {width} wide"
+    for name in ("index", built.real):
+        page = visit(name, color_scheme="dark")
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        colours = page.locator("article figure img").evaluate_all(
+            "images => images.map(image => getComputedStyle(image).backgroundColor)"
+        )
+        assert colours
+        for colour in colours:
+            light = re.fullmatch(r"rgb\((.*)\)", colour)
+            assert light and min(map(int, light[1].split(","))) > 180, (name, colour)
         page.close()
 
 
-def test_search_field_finds_the_method(visit):
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("bootstrap", "method"), ("knapsack", "knapsack"), ("stream_generate", "api")],
+)
+def test_search_field_finds(visit, word, expected):
     page = visit("search")
-    page.goto(page.url + "?q=bootstrap")
+    page.goto(page.url + f"?q={word}")
     page.wait_for_selector("#search-results a")
-    assert "method" in page.locator("#search-results a").first.get_attribute("href")
+    found = page.locator("#search-results a").evaluate_all(
+        "links => links.map(link => link.getAttribute('href'))"
+    )
+    assert any(Path(link.partition("?")[0]).stem == expected for link in found), found
+    page.close()
+
+
+def test_the_keyboard_reaches_the_content_first(visit):
+    """The first stop is a link that jumps over the side bar, and it arrives."""
+    page = visit("index")
+    page.keyboard.press("Tab")
+    first = page.evaluate("document.activeElement.textContent.trim()")
+    assert "Skip to main content" in first
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    inside = "document.querySelector('#main-content, main').contains"
+    assert page.evaluate(f"{inside}(document.activeElement)")
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def served(built):
+    """The site over HTTP, as it is published; a file:// page may not download."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *words):
+            pass
+
+    handler = functools.partial(Quiet, directory=str(built.html))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("name", "beginning"),
+    [("verdict", "schema,run_id"), ("index", "model,method"), ("run", "schema,run_id")],
+)
+def test_data_links_download(browser, served, built, name, beginning):
+    page = browser.new_page(accept_downloads=True)
+    page.goto(f"{served}/{built.real if name == 'run' else name}.html")
+    links = page.locator("article a.download")
+    assert links.count()
+    link = links.last if name == "run" else links.first
+    with page.expect_download() as waiting:
+        link.click()
+    assert Path(waiting.value.path()).read_text("utf-8").startswith(beginning)
     page.close()

@@ -194,6 +194,20 @@ def test_another_jupyter_book_is_refused(changing, monkeypatch, found):
         book_build.build_book(changing)
 
 
+@pytest.mark.parametrize(
+    "line, share",
+    [
+        ("reading sources... [ 12%] method", 12),
+        ("reading sources... [100%] references", 100),
+        ("writing output... [ 50%] index", 150),
+        ("copying images... [ 10%] x.svg", 0),
+        ("build succeeded.", 0),
+    ],
+)
+def test_progress_is_read_from_the_builders_log(line, share):
+    assert book_build.how_far(line) == share
+
+
 def test_links_that_a_checkout_turned_into_text_are_named(changing):
     link = changing / "book" / "_config.yml"
     link.unlink()

@@ -65,6 +65,12 @@ def front(root):
     return [name for name in pages.FRONT if name in there]
 
 
+def back(root):
+    """The same of its end."""
+    there = {path.stem for path in (root / "book").glob("*.md")}
+    return [name for name in pages.BACK if name in there]
+
+
 def everything(root):
     paths = [root / "_toc.yml", *sorted((root / "book" / "_generated").rglob("*"))]
     return {path: path.read_bytes() for path in paths if path.is_file()}
@@ -73,7 +79,7 @@ def everything(root):
 def test_no_run_at_all_is_said_plainly(project):
     pages.write(project)
     assert "Not yet measured" in generated(project, "answer.md")
-    assert toc_files(project) == [*front(project), "references"]
+    assert toc_files(project) == [*front(project), *back(project)]
     assert values(project)["metal.naive-sweep.two-caches.best_speedup"] is None
     assert values(project)["runs"] == 0
 
@@ -114,7 +120,7 @@ def test_run_page_stands_under_its_experiment_with_its_origins(project):
     pages.write(project)
     order = front(project)
     order.insert(order.index("naive-sweep") + 1, name)
-    assert toc_files(project) == [*order, "references"]
+    assert toc_files(project) == [*order, *back(project)]
     box = generated(project, f"{name}.md")
     for fact in (
         *(
@@ -135,7 +141,7 @@ def test_run_page_stands_under_its_experiment_with_its_origins(project):
 def test_every_page_of_the_book_folder_gets_in(project):
     (project / "book" / "zebra.md").write_text("# Zebra\n")
     pages.write(project)
-    assert toc_files(project) == [*front(project), "zebra", "references"]
+    assert toc_files(project) == [*front(project), "zebra", *back(project)]
 
 
 def test_page_with_an_error_stops_the_book(project):
@@ -322,21 +328,14 @@ def test_run_elsewhere_is_one_clear_line(tmp_path):
         pages.write(tmp_path)
 
 
-def test_pages_of_the_experiments_come_in_the_order_of_the_book(project):
-    names = "projection machine knapsack layerskip fitted-exit auto engine".split()
-    for name in names:
-        (project / "book" / f"{name}.md").write_text(f"# {name}\n")
+def test_pages_come_in_the_order_of_the_book(project):
     pages.write(project)
-    assert toc_files(project)[:9] == [
-        "method",
-        "naive-sweep",
-        "engine",
-        "machine",
-        "auto",
-        "knapsack",
-        "layerskip",
+    assert toc_files(project) == [
+        *("method", "mathematics", "losslessness"),
+        *("machine", "naive-sweep", "engine", "auto", "layerskip", "knapsack"),
         "fitted-exit",
-        "projection",
+        *("projection", "verdict", "claims"),
+        *("add-your-machine", "contributing", "api", "glossary", "references"),
     ]
 
 

@@ -161,6 +161,12 @@ def test_too_little_disk_is_said_before_the_download(fake, monkeypatch):
     assert fake.asked == ["info"]
 
 
+def test_too_little_memory_is_said_before_the_download(fake, monkeypatch):
+    monkeypatch.setattr("selfspec.models.device.memory_limit", lambda: 1000)
+    assert "of memory" in refusal()
+    assert fake.asked == ["info"]
+
+
 def test_a_repository_without_safetensors_is_refused_unfetched(fake):
     (fake.folder / "model.safetensors").rename(fake.folder / "pytorch_model.bin")
     assert "pytorch_model.bin, which can run code" in refusal()

@@ -94,3 +94,30 @@ def test_half_written_marker_says_nothing(text):
 )
 def test_time_left(seconds, done, total, text):
     assert progress.time_left(seconds, done, total) == text
+
+
+def test_a_run_without_a_pair_yet_says_that_it_prepares(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "PREPARING_SECONDS", 0.0)
+    screen = Screen(terminal=True)
+    with progress.watching(tmp_path / "m", stream=screen, poll_seconds=0.01):
+        screen.written.wait(10)
+        (tmp_path / "m").write_text('{"done": 3, "total": 8}')
+        while "3/8" not in screen.getvalue():
+            screen.written.clear()
+            assert screen.written.wait(10)
+    shown = screen.getvalue()
+    assert shown.index("preparing") < shown.index("3/8")
+
+
+def test_what_cannot_count_has_a_bar_of_its_usual_time(monkeypatch):
+    monkeypatch.setattr(progress, "TICK_SECONDS", 0.01)
+    screen = Screen(terminal=True)
+    with pytest.raises(KeyboardInterrupt), progress.expected("fit", 9, stream=screen):
+        screen.written.clear()
+        assert screen.written.wait(10)
+        raise KeyboardInterrupt
+    assert "fit: " in screen.getvalue() and "<" in screen.getvalue()
+    log = Screen(terminal=False)
+    with progress.expected("fit", 9, stream=log):
+        pass
+    assert log.getvalue() == ""

@@ -1,6 +1,7 @@
 """The dynamic program is exact, whatever the numbers; `milp` is the other opinion."""
 
 import math
+from types import SimpleNamespace
 
 import made
 import numpy as np
@@ -132,6 +133,17 @@ def test_a_shortlist_is_an_item_like_any_other():
     drafts = [c.draft for c in frontier.candidates]
     assert any(isinstance(draft, ShortlistDraft) for draft in drafts)
     assert any(isinstance(draft, SkipDraft) and draft.mlp for draft in drafts)
+
+
+def test_of_equal_losses_the_block_that_changes_less_goes():
+    class Scorer:
+        def score(self, draft):
+            changes = 9.0 if 1 not in draft.mlp and draft.mlp else 1.0
+            return SimpleNamespace(agreement=0.5 if draft.mlp else 0.1, kl=changes)
+
+    problem = made.problem(3, score=Scorer(), budgets=[0.05])
+    drafts = [c.draft for c in knapsack.select(problem).candidates]
+    assert SkipDraft(mlp={1}) in drafts and SkipDraft(mlp={0}) not in drafts
 
 
 def test_everything_protected_leaves_only_the_whole_model():

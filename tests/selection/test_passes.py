@@ -23,13 +23,6 @@ def test_the_rows_say_what_the_target_said(text):
 def test_block_by_block_is_the_model(text):
     assert len(text.depths) == 2 * text.stack.num_layers + 1
     assert mx.allclose(text.depths[-1], text.last, rtol=1e-3, atol=1e-3)
-    assert text.predict(text.depths[-1])[0].tolist() == text.target.tolist()
-
-
-def test_two_blocks_are_a_layer(text):
-    rows = text.depths[4]
-    both = text.run_block(5, text.run_block(4, rows))
-    assert mx.allclose(both, text.run_layer(2, rows), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("depth", [0, 3, 8])
@@ -39,14 +32,6 @@ def test_cells_do_not_know_of_one_another(text, depth):
     for cell, rows in enumerate((here, other)):
         alone = text.run_block(depth, rows)
         assert mx.allclose(both[cell], alone[0], rtol=1e-4, atol=1e-4)
-
-
-def test_the_head_is_asked_in_parts(text):
-    rows = mx.concatenate([text.depths[-1]] * 9 + [text.depths[2]])
-    found = text.predict(rows)
-    assert found.shape == (10, text.num_rows)
-    assert found[0].tolist() == found[8].tolist() == text.target.tolist()
-    assert found[9].tolist() != found[0].tolist()
 
 
 def test_blocks_side_by_side_cannot_be_followed_alone():

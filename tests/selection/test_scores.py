@@ -250,6 +250,9 @@ def test_refusals(llama):
         scorer.sampled_acceptance(SkipDraft(), temperature=0)
     with pytest.raises(ValueError, match="one or more windows"):
         Scorer(model, [])
+    foreign = Window((*windows[0].tokens[:-8], *[5] * 8), windows[0].start)
+    with pytest.raises(ValueError, match="the target's own text at .* Way out"):
+        Scorer(model, [foreign])
 
 
 def test_a_model_with_broken_weights_is_refused(llama):

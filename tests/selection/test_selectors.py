@@ -63,6 +63,15 @@ def test_protected_layers_stay(name):
 
 
 @each
+def test_every_selector_but_the_middle_offers_its_sets_with_a_shortlist(name):
+    lists = {64: tuple(range(64)), 128: tuple(range(128))}
+    frontier = MODEL_FREE[name](made.problem(3, shortlists=lists))
+    drafts = [c.draft for c in frontier.candidates]
+    skips = [d for d in drafts if isinstance(d, ShortlistDraft) and left_out(d)]
+    assert bool(skips) == (name != "middle")
+
+
+@each
 def test_everything_protected_leaves_the_whole_model(name):
     frontier = MODEL_FREE[name](made.problem(2, protected={0, 1}))
     assert [c.draft for c in frontier.candidates] == [SkipDraft()]

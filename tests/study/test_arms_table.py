@@ -60,6 +60,9 @@ def test_an_interval_says_so_at_every_early_exit_or_not_at_all(arms):
     assert "lies above 0 at 0 of 4 exits, not after layer 1, 2, 3, 4" in said
     said = arms_page.sentence_on_lead(exits.arms(seeds=3))
     assert "Too few seeds for an interval" in said
+    said = arms_page.sentence_on_lead(arms, "agreement")
+    assert "by 0.0 to 0.0 points of agreement with their own last layer" in said
+    assert "lies above 0 at 0 of 4 exits" in said
 
 
 def test_what_the_last_layer_and_the_clock_pay(arms):

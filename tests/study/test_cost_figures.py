@@ -97,7 +97,7 @@ def test_the_scatter_has_both_predictions_and_the_line_of_equality():
         drawn = {
             tuple(np.round(point, 6))
             for mark in ax.collections
-            if mark.get_label() in ("skip", "lookup")
+            if mark.get_label() in ("skip, one cache", "lookup")
             for point in np.asarray(mark.get_offsets())
         }
         expected = zip(table["speedup"], table[column], strict=True)

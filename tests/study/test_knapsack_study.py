@@ -123,7 +123,8 @@ def test_regret_is_the_sum_of_its_parts_and_not_negative(run):
 def test_choosing_again_leaves_the_text_alone(run):
     for line in run.provenance["online"]:
         assert line["same_text"] == 1
-    assert [line["interval"] for line in run.provenance["online"]] == [0, 8]
+    intervals = [line["interval"] for line in run.provenance["online"]]
+    assert intervals == [0, 8, "default"]
     assert run.provenance["online"][1]["choices"] >= 1
 
 
@@ -133,6 +134,13 @@ def test_longer_contexts_are_scored(run):
     assert {line["draft"] for line in lines} == {
         line["draft"] for line in run.provenance["plans"]
     }
+
+
+def test_longer_contexts_and_the_match_rule_are_timed(run):
+    drafts = set(run.rows["draft"])
+    after = run.rows[run.rows["draft"].str.contains(", after 200 tokens")]
+    assert len(after) == 2 * 6 and set(after["lossless"]) <= {"equal", "tie"}
+    assert sum(draft.endswith(", match rule") for draft in drafts) == 1
 
 
 def test_provenance_is_strict_json(run):
@@ -185,6 +193,13 @@ def test_a_set_that_clears_its_cost_is_said_to_and_one_that_does_not_is_too():
         }
         return {"frontiers": [{"selector": "greedy", "sets": [found]}]}
 
+    def with_head(found):
+        cut = {**found["frontiers"][0]["sets"][0], "shortlist": 64, "cost_ratio": 0.7}
+        found["frontiers"][0]["sets"].append(cut)
+        return found
+
+    said = knapsack_page.sentence_on_clearing(with_head(facts(0.79)))
+    assert "No skip set clears" in said and "+9 points" in said
     assert "No skip set clears" in knapsack_page.sentence_on_clearing(facts(0.79))
     assert "5 points above" in knapsack_page.sentence_on_clearing(facts(0.85))
 
@@ -246,6 +261,8 @@ def test_the_grid_has_every_draft_at_every_length_and_lookup():
     assert names[:2] == ["skip 10 % (greedy), 1", "skip 10 % (greedy), 2"]
     assert "lookup, 2" in names
     assert "skip 10 % (greedy), 1, temperature 0.7" in names
+    assert "skip 10 % (greedy), match rule, 1, temperature 0.7" in names
+    assert "skip 10 % (greedy), after 4096 tokens, 1" in names
 
 
 def test_as_json_has_no_nan():

@@ -176,13 +176,14 @@ def test_published_figures_stand_on_the_plane_as_hollow_marks(table):
     published = reference.layerskip_speed(reference.find_root())
     rated = published.dropna(subset=["acceptance_rate"])
     lines = layerskip_summary.fixed(table)
-    lines = lines.assign(method=lines["draft"].map(draft_summary.method))
     figure = layerskip_figures.plane(lines, rated)
     marks = {c.get_label(): c for c in figure.axes[0].collections}
     theirs = marks["published, other machines"]
     assert len(theirs.get_offsets()) == len(rated) and len(rated) >= 12
     assert not len(theirs.get_facecolors())
-    assert {"exit", "dynamic", "small", "knapsack"} <= set(marks)
+    assert {"exit, taught", "exit, dynamic", "small model", "skip, chosen"} <= set(
+        marks
+    )
 
 
 def test_the_paper_is_quoted_with_lengths_and_sources():

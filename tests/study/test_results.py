@@ -53,6 +53,8 @@ def test_an_unfinished_run_goes_on_and_a_finished_one_does_not(tmp_path):
         assert third.id != first.id and not third.resumed
         assert third.rows() == []
     assert len(read_csv(tmp_path / "sweep.csv")) == 2
+    known = read_provenance(tmp_path)
+    assert (known[first.id]["number"], known[third.id]["number"]) == (1, 2)
 
 
 def test_another_fingerprint_begins_a_new_run_beside_the_old_one(tmp_path):

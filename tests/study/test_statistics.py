@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfspec.study.statistics import median_ratio, repeated_ngram_share
+from selfspec.study.statistics import (
+    median_ratio,
+    rate_interval,
+    repeated_ngram_share,
+)
 
 
 def test_interval_covers_the_median_and_is_the_same_every_time():
@@ -73,3 +77,17 @@ def test_repeated_ngram_share_of_known_texts():
 @given(st.lists(st.integers(0, 3), max_size=60))
 def test_repeated_ngram_share_lies_between_0_and_1(tokens):
     assert 0 <= repeated_ngram_share(tokens) < 1
+
+
+def test_interval_of_a_rate_holds_the_rate_and_is_the_same_every_time():
+    accepted, drafted = [3, 5, 4, 6, 2, 5, 4, 4], [10, 10, 8, 12, 9, 11, 8, 10]
+    low, high = rate_interval(accepted, drafted)
+    assert (low, high) == rate_interval(accepted, drafted)
+    assert low < sum(accepted) / sum(drafted) < high
+    # a prompt that drafted nothing weighs nothing, and all alike leave no spread
+    assert rate_interval([1] * 7 + [0], [2] * 7 + [0]) == (0.5, 0.5)
+
+
+def test_no_interval_of_a_rate_from_few_prompts_or_from_nothing():
+    assert all(map(math.isnan, rate_interval([1] * 5, [2] * 5)))
+    assert all(map(math.isnan, rate_interval([0] * 8, [0] * 8)))
