@@ -166,7 +166,7 @@ def projection_table(
     """What a Mac should expect: projected, not measured; best length under each curve."""
     shares = facts["weight_shares"]
     lines = projection.of_rows(rows, shares)
-    lines = [n for n in lines if n["draft"].startswith(fitted_summary.FITTED_WORD)]
+    lines = [n for n in lines if fitted_summary.is_fitted(n["draft"])]
     found = projection.project(lines, curves)
     shown = []
     for curve in curves:

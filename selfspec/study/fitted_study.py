@@ -18,7 +18,13 @@ from selfspec import blas, models
 from selfspec.costs import CostProfile
 from selfspec.costs.bandwidth import weight_shares
 from selfspec.costs.profiling import BUDGET
-from selfspec.decoding import ExitDraft, LookupDraft, ShortlistDraft, SkipDraft
+from selfspec.decoding import (
+    ExitDraft,
+    FallbackDraft,
+    LookupDraft,
+    ShortlistDraft,
+    SkipDraft,
+)
 from selfspec.models.blocks import find_stack
 from selfspec.study import (
     arms,
@@ -172,10 +178,11 @@ def label(draft) -> str:
 def beside(
     loaded, draft, profile: CostProfile, size: FittedSize
 ) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """What needs no bridge: label -> (draft, lengths).
+    """What stands beside it: label -> (draft, lengths).
 
     The exit without a bridge has the same shortlist, so that the bridge is all that
-    differs.
+    differs. All but the last need no bridge: there a lookup drafts where it finds
+    something, and the fitted exit elsewhere.
     """
     layer = _inner(draft).exit_layer
     tokens = draft.tokens if isinstance(draft, ShortlistDraft) else ()
@@ -197,6 +204,7 @@ def beside(
     )
     found[name] = skipping
     found["lookup"] = LookupDraft()
+    found[f"{label(draft)} after lookup"] = FallbackDraft(LookupDraft(), draft)
     return {name: (draft, size.beside) for name, draft in found.items()}
 
 

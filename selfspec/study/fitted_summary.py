@@ -6,6 +6,7 @@ by_domain(run.rows)                      # S of the fitted exit, domain by domai
 """
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from selfspec.study.layerskip_summary import fixed
 from selfspec.study.statistics import Estimate, median_ratio
 from selfspec.study.sweep_summary import LOOPING
 
-FITTED_WORD = "fitted"  # how the label of a fitted exit begins
+FITTED = re.compile(r"fitted exit \d+")  # the label of a fitted exit alone
 GOAL_LOW = 1.15  # what the interval of the best length should lie above
 FARTHEST = 1e12  # tokens; beyond, an extrapolation says "never"
 Facts = Mapping[str, Any]
@@ -42,10 +43,15 @@ def curve(facts: Facts) -> pd.DataFrame:
     return table.assign(minutes=table["seconds"] / 60)
 
 
+def is_fitted(label: str) -> bool:
+    """Whether it is the fitted exit itself, and nothing else with it."""
+    return FITTED.fullmatch(label) is not None
+
+
 def own(table: pd.DataFrame) -> pd.DataFrame:
     """Lines of the fitted exit at a fixed length."""
     lines = fixed(table)
-    return lines[lines["draft"].str.startswith(FITTED_WORD)]
+    return lines[lines["draft"].map(is_fitted)]
 
 
 def best(table: pd.DataFrame) -> pd.Series:
@@ -56,14 +62,14 @@ def best(table: pd.DataFrame) -> pd.Series:
 
 def ruled(table: pd.DataFrame) -> pd.DataFrame:
     """The fitted exit under the rule that declines: no line or one."""
-    lines = table[table["draft"].str.startswith(FITTED_WORD)]
+    lines = table[table["draft"].map(is_fitted)]
     return lines.drop(own(table).index)
 
 
 def beside(table: pd.DataFrame) -> pd.DataFrame:
     """The best length of every other draft, best first."""
     lines = fixed(table)
-    lines = lines[~lines["draft"].str.startswith(FITTED_WORD)]
+    lines = lines[~lines["draft"].map(is_fitted)]
     found = lines.loc[lines.groupby("draft")["speedup"].idxmax()]
     return found.sort_values("speedup", ascending=False)
 

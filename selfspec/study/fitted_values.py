@@ -20,7 +20,7 @@ FITTED_FIELDS = (
     " fitted_acceptance_percent calm_speedup calm_low calm_high calm_prompts"
     " rule_speedup rule_low rule_high unfitted_speedup unfitted_acceptance_percent"
     " knapsack_speedup head_speedup lookup_speedup memory_ratio"
-    " more_tokens_words"
+    " more_tokens_words both_speedup both_low both_high"
 ).split()
 _KINDS = {
     "unfitted": "exit",
@@ -79,6 +79,9 @@ def of_fitted(
     for ruled in fitted_summary.ruled(table).to_dict("records"):
         found |= {f"rule_{name}": ruled[name] for name in ("speedup", "low", "high")}
     others = fitted_summary.beside(table).set_index("draft")
+    both = others[others.index.str.startswith("fitted")]
+    for line in both.to_dict("records")[:1]:
+        found |= {f"both_{name}": line[name] for name in ("speedup", "low", "high")}
     for name, word in _KINDS.items():
         lines = others[others.index.str.startswith(word)]
         if len(lines):
