@@ -47,7 +47,6 @@ class AdapterDrafter(StepDrafter):
         layer = draft.bridge.module(target.stack)
         self.model = bridge_model(target.stack, layer, self.crossing, last_row)
         self.attends = draft.bridge.attends
-        self.bridge_bytes = draft.bridge.nbytes
         self.caches = Caches([_fresh_like(target.caches.entries[-1])])
         self.heard = target.listen(draft.exit_layer) if self.attends else []
         self.unread: list[mx.array] = []

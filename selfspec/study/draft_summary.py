@@ -53,7 +53,7 @@ _MEANS = [
     "verify_ratio",
     "overhead_ratio",
 ]
-METHODS = ("skip", "exit", "shortlist", "lookup", "dynamic", "small")
+METHODS = ("skip", "exit", "fitted", "shortlist", "lookup", "dynamic", "small")
 
 
 def method(draft: str) -> str:

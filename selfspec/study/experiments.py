@@ -44,6 +44,7 @@ MACHINE = "machine"
 AUTO = "auto"
 KNAPSACK = "knapsack"
 LAYERSKIP = "layerskip"
+FITTED = "fitted-exit"
 
 # In the order in which `make study` runs them and the book shows them.
 EXPERIMENTS = {
@@ -56,5 +57,6 @@ EXPERIMENTS = {
         Experiment(
             LAYERSKIP, "LayerSkip", "layerskip", "draft_summary", "layerskip-small"
         ),
+        Experiment(FITTED, "A fitted exit", "fitted-exit", "draft_summary"),
     )
 }

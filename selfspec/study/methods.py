@@ -24,6 +24,7 @@ COLUMNS = {
     "exit": EXIT,
     "exit, taught": EXIT,
     "exit, dynamic": EXIT,
+    "fitted exit": "fitted exit",
     "shortlist": "shorter head",
     "lookup": "prompt lookup",
     "small model": "another model",
@@ -59,6 +60,7 @@ def name(draft: str, *, taught: bool = False) -> str:
         return "exit, taught" if taught else "exit"
     # the exits' own experiment times a knapsack's set and a second model beside them
     known = {"dynamic": "exit, dynamic", "small": "small model"}
+    known |= {"fitted": "fitted exit"}
     return known.get(kind, "skip, chosen" if kind == "knapsack" else kind)
 
 

@@ -27,6 +27,7 @@ from selfspec.study import (
     figure_data,
     figures,
     finetune_table,
+    fitted_fragments,
     fragments,
     layerskip_fragments,
     layerskip_values,
@@ -54,6 +55,7 @@ FRONT = (
     "auto",
     "layerskip",
     "knapsack",
+    "fitted-exit",
     "projection",
     "verdict",
     "claims",
@@ -108,6 +110,8 @@ def write(root: Path) -> Written:
         "layerskip-arms.md": layerskip_fragments.arms(arms),
         "layerskip-finetuned.md": finetune_table.fragment(root),
         "layerskip-published.md": layerskip_fragments.published(root),
+        "fitted-exit-runs.md": fitted_fragments.runs(records, pages),
+        "fitted-exit-published.md": fitted_fragments.published(root),
         "values.json": _json(
             values.values(records, post)
             | engine_values.values(root)

@@ -27,6 +27,7 @@ METHODS = {
     "exit": Look("#009e73", "^"),
     "exit, taught": Look("#004d40", "p"),
     "exit, dynamic": Look("#7a7a1f", "h"),
+    "fitted exit": Look("#8b1a1a", "<"),
     "shortlist": Look("#b8558f", "v"),
     "lookup": Look("#a06a00", "P"),
     "small model": Look("#5b3fbf", "X"),

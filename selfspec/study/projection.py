@@ -26,7 +26,7 @@ from selfspec.study.experiments import MACHINE, NAIVE_SWEEP
 from selfspec.study.fragments import table
 from selfspec.study.markdown import literal
 from selfspec.study.reference import Curve
-from selfspec.study.row_table import read_rounds
+from selfspec.study.row_table import AUTO, read_rounds
 from selfspec.study.run_records import Record, headlines, of_experiment
 
 # Generations for which nobody has published a curve of a dense quantised model.
@@ -83,33 +83,45 @@ def configurations(records: Sequence[Record]) -> list[dict[str, Any]]:
     shares: dict[str, dict[str, float]] = {}
     for record in of_experiment(records, MACHINE):
         shares |= record.facts.get("weight_shares", {})
+    return [
+        line
+        for record in records
+        for line in of_rows(record.rows.assign(draft=_labels(record)), shares)
+    ]
+
+
+def of_rows(
+    rows: pd.DataFrame, shares: Mapping[str, Mapping[str, float]]
+) -> list[dict[str, Any]]:
+    """The same of one run's rows.
+
+    Args:
+        shares: weight shares by the label of a draft.
+    """
     found = []
-    for record in records:
-        rows = record.rows.assign(draft=_labels(record))
-        for (draft, length), own in rows.groupby(
-            ["draft", "num_draft_tokens"], sort=False
-        ):
-            known = shares.get(draft.split(",")[0])
-            if known is None or not own["drafted"].sum():
-                continue
-            found.append(
-                {
-                    "draft": draft,
-                    "num_draft_tokens": int(length),
-                    "acceptance_rate": own["accepted"].sum() / own["drafted"].sum(),
-                    "weight_cost": known["cost_ratio"],
-                    "cost_ratio": float(own["cost_ratio"].median()),
-                    "kept": known["kept"],
-                    "texts": [
-                        (read_rounds(cell), int(tokens))
-                        for cell, tokens in zip(
-                            own["drafted_accepted_per_round"],
-                            own["tokens"],
-                            strict=True,
-                        )
-                    ],
-                }
-            )
+    fixed = rows[rows["num_draft_tokens"] != AUTO]
+    for (draft, length), own in fixed.groupby(
+        ["draft", "num_draft_tokens"], sort=False
+    ):
+        known = shares.get(draft.split(",")[0])
+        if known is None or not own["drafted"].sum():
+            continue
+        found.append(
+            {
+                "draft": draft,
+                "num_draft_tokens": int(length),
+                "acceptance_rate": own["accepted"].sum() / own["drafted"].sum(),
+                "weight_cost": known["cost_ratio"],
+                "cost_ratio": float(own["cost_ratio"].median()),
+                "kept": known["kept"],
+                "texts": [
+                    (read_rounds(cell), int(tokens))
+                    for cell, tokens in zip(
+                        own["drafted_accepted_per_round"], own["tokens"], strict=True
+                    )
+                ],
+            }
+        )
     return found
 
 

@@ -146,6 +146,11 @@ def layerskip_speed(root: Path) -> pd.DataFrame:
     return table.assign(cost_ratio=table.apply(cost_ratio, axis=1))
 
 
+def fitted_exits(root: Path) -> pd.DataFrame:
+    """Published speedups of frozen models with a fitted exit, a row each."""
+    return pd.read_csv(root / FOLDER / "fitted-exits.csv")
+
+
 def layerskip_exits(root: Path) -> pd.DataFrame:
     """Published scores of exits with and without the training, a row each."""
     return pd.read_csv(root / FOLDER / "layerskip-exits.csv")

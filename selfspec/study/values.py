@@ -27,11 +27,13 @@ from selfspec.study.draft_summary import prediction_error
 from selfspec.study.experiments import (
     AUTO,
     EXPERIMENTS,
+    FITTED,
     KNAPSACK,
     LAYERSKIP,
     MACHINE,
     NAIVE_SWEEP,
 )
+from selfspec.study.fitted_values import FITTED_FIELDS, of_fitted
 from selfspec.study.knapsack_values import KNAPSACK_FIELDS, of_knapsack
 from selfspec.study.layerskip_values import LAYERSKIP_FIELDS
 from selfspec.study.machine_values import MACHINE_FIELDS
@@ -72,6 +74,7 @@ def _fields(experiment: str) -> list[str]:
         *(MACHINE_FIELDS if experiment == MACHINE else ()),
         *(KNAPSACK_FIELDS if experiment == KNAPSACK else ()),
         *(LAYERSKIP_FIELDS if experiment == LAYERSKIP else ()),
+        *(FITTED_FIELDS if experiment == FITTED else ()),
     ]
 
 
@@ -122,12 +125,16 @@ def of_run(record: Record) -> dict[str, Any]:
     found = {key: plain(figures[key]) for key in RUN_FIELDS}
     if record.experiment != NAIVE_SWEEP:
         layerskip = record.experiment == LAYERSKIP
-        found |= of_drafts(layerskip_summary.fixed(table) if layerskip else table)
+        ruled_too = record.experiment in (LAYERSKIP, FITTED)
+        found |= of_drafts(layerskip_summary.fixed(table) if ruled_too else table)
         if layerskip:
             known = layerskip_values.of_layerskip(record.facts, record.rows, table)
             found |= {key: plain(value) for key, value in known.items()}
         if record.experiment == KNAPSACK:
             known = of_knapsack(record.facts, table)
+            found |= {key: plain(value) for key, value in known.items()}
+        if record.experiment == FITTED:
+            known = of_fitted(record.facts, record.rows, table)
             found |= {key: plain(value) for key, value in known.items()}
         if record.experiment == MACHINE:
             known = machine_values.of_machine(record.facts)

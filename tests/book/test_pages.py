@@ -333,6 +333,7 @@ def test_pages_come_in_the_order_of_the_book(project):
     assert toc_files(project) == [
         *("method", "mathematics", "losslessness"),
         *("machine", "naive-sweep", "engine", "auto", "layerskip", "knapsack"),
+        "fitted-exit",
         *("projection", "verdict", "claims"),
         *("add-your-machine", "contributing", "api", "glossary", "references"),
     ]
