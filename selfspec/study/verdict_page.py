@@ -252,10 +252,12 @@ def _lines(record: Record) -> pd.DataFrame:
 
 
 def _line(line: pd.Series) -> str:
-    return (
+    """One method in a line of its own, which does not wrap."""
+    text = (
         f"{line['column']} {line['speedup']:.2f}{fragments.interval(line)}, "
         f"{line['acceptance_rate']:.0%}"
     )
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _memory(place: Place) -> str:

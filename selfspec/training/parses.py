@@ -19,6 +19,7 @@ right, the end too.
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -210,21 +211,21 @@ def _intent(
             slots.append((slot, [f"[SL:{slot}", *meant, CLOSE]))
             words += said
         else:
-            words.append(_word(*word, rng))
+            words.append(_word(*word, rng=rng))
     meant = [token for _, parse in sorted(slots) for token in parse]
     return words, [f"[IN:{name}", *meant, CLOSE]
 
 
 def _slot(name: str, rng: random.Random, *, depth: int) -> tuple[list[str], list[str]]:
     """Say one of a slot's phrases: (its words, what stands in the parse)."""
-    phrases = grammar.SLOTS[name]
+    phrases: Sequence[str] = grammar.SLOTS[name]
     if depth == grammar.DEEPEST:
         phrases = [phrase for phrase in phrases if "(" not in phrase]
     pieces = _PIECE.findall(rng.choice(phrases))
     if inner := pieces[0][1]:
         head = rng.choice(grammar.INTENTS[inner][0])
         return _intent(inner, head, rng, depth=depth + 1)
-    words = [_word(*word, rng) for _, _, *word in pieces]
+    words = [_word(*word, rng=rng) for _, _, *word in pieces]
     return words, words
 
 

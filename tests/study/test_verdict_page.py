@@ -41,7 +41,7 @@ def test_the_fastest_method_beyond_doubt_is_the_answer(tmp_path):
     assert place.answer == "exit"
     row = verdict_page.table(records(tmp_path)).splitlines()[2]
     assert "| **exit** |" in row and "24 of 24" in row
-    assert re.search(r"1\.(2[89]|3\d) \[1\.", row)
+    assert re.search(r"1\.(2[89]|3\d)\s\[1\.", row)
     answer = verdict_page.short_answer(records(tmp_path))
     assert answer.startswith(
         "**On a Mac:** on Apple M3 (16 GB, Metal GPU) with tiny-0.5b"
