@@ -187,7 +187,7 @@ def beside(
     layer = _inner(draft).exit_layer
     tokens = draft.tokens if isinstance(draft, ShortlistDraft) else ()
     plain_exit = ExitDraft(layer)
-    found = {
+    found: dict[str, Any] = {
         f"exit {layer}": ShortlistDraft(plain_exit, tokens) if tokens else plain_exit
     }
     if tokens:
