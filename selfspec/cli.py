@@ -16,6 +16,7 @@ from selfspec.commands import check, generate, verdict
 from selfspec.study import fit_command, training_commands
 from selfspec.study.experiments import EXPERIMENTS, NAIVE_SWEEP
 
+ALL = "all"  # in the place of an experiment
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 STOPPED = "stopped; what was done is kept: the same command goes on from there"
@@ -54,9 +55,9 @@ def parser() -> argparse.ArgumentParser:
     )
     study.add_argument(
         "--experiment",
-        choices=list(EXPERIMENTS),
+        choices=[*EXPERIMENTS, ALL],
         default=NAIVE_SWEEP,
-        help=f"which experiment (default: {NAIVE_SWEEP})",
+        help=f"which experiment, or {ALL} of them in turn (default: {NAIVE_SWEEP})",
     )
     study.add_argument("--prompts", default="", help="your own prompts: JSONL or text")
     study.add_argument(
@@ -134,16 +135,23 @@ def _study(arguments) -> int:
         extra["prompts_file"] = str(Path(arguments.prompts).resolve())
     if arguments.mechanism:
         extra["mechanisms"] = [arguments.mechanism]
-    options = {"root": root, "experiment": arguments.experiment, "parameters": extra}
+    options = {"root": root, "parameters": extra}
 
     def finished(page: Path) -> None:
         print(f"page: {page.relative_to(root)}")
 
+    if arguments.preset and arguments.experiment == ALL:
+        raise StudyError(
+            f"--preset and --experiment {ALL} would take days. Way out: one experiment"
+        )
     if arguments.preset:
-        size = arguments.size or "paper"
+        size, options["experiment"] = arguments.size or "paper", arguments.experiment
         study.run_preset(arguments.preset, size=size, finished=finished, **options)
-    else:
+    elif arguments.experiment == ALL:
         size = arguments.size or "default"
+        study.run_all(arguments.model, size=size, finished=finished, **options)
+    else:
+        size, options["experiment"] = arguments.size or "default", arguments.experiment
         model = arguments.model or EXPERIMENTS[arguments.experiment].model
         finished(study.run_study(model, size=size, **options))
     print("next: selfspec book")

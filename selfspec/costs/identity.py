@@ -34,15 +34,15 @@ def speedup(
     Raises:
         ValueError: accepted is negative or above drafted, or a round costs nothing.
     """
-    accepted, drafted = np.asarray(accepted, float), np.asarray(drafted, float)
-    if np.any(accepted < 0) or np.any(accepted > drafted):
+    kept, proposed = np.asarray(accepted, float), np.asarray(drafted, float)
+    if np.any(kept < 0) or np.any(kept > proposed):
         raise ValueError(
-            f"accepted must lie between 0 and drafted, got {accepted} of {drafted}"
+            f"accepted must lie between 0 and drafted, got {kept} of {proposed}"
         )
-    cost = cost_ratio * drafted + verify_ratio + overhead_ratio
+    cost = cost_ratio * proposed + verify_ratio + overhead_ratio
     if np.any(np.asarray(cost) <= 0):
         raise ValueError(f"a round must cost more than nothing, got {cost}")
-    result = (1 + accepted) / cost
+    result = (1 + kept) / cost
     return float(result) if np.ndim(result) == 0 else result
 
 

@@ -148,7 +148,7 @@ class OnDrift:
         return since.kept / since.rounds < since.expected - self.deviations * spread
 
 
-DEFAULT = (EveryTokens(), OnCost(), OnDrift())
+DEFAULT: tuple[When, ...] = (EveryTokens(), OnCost(), OnDrift())
 
 
 class OnlinePolicy:

@@ -176,7 +176,10 @@ class TargetText:
 
     def _entries(self, starts: Sequence[int]) -> list[Past]:
         starts = mx.array(list(starts))
-        return [Past(*past, self.first, starts) for past in self.past]
+        return [
+            Past(keys, values, window, self.first, starts)
+            for keys, values, window in self.past
+        ]
 
     def _blank(self, rows: mx.array) -> mx.array:
         """Tokens of the shape of the cells; what they are does not matter."""

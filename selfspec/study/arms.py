@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 from mlx_lm.generate import (
@@ -124,7 +125,9 @@ def one_cache(
     trace = decoding.Trace()
     rounds: list[tuple[int, int]] = []
     plain: list[bool] = []
-    chosen = {"num_draft_tokens": num_draft_tokens} if policy is None else {}
+    chosen: dict[str, Any] = {}
+    if policy is None:
+        chosen["num_draft_tokens"] = num_draft_tokens
     if match:
         chosen["sampler"] = make_sampler(temperature)
     else:

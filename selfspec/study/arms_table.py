@@ -11,6 +11,7 @@ Needs no MLX.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,12 +68,18 @@ def load(root: Path) -> Arms | None:
     if not found:
         return None
     _, folder, about = max(found, key=lambda one: one[:2])
-    try:
-        exits = scored(pd.read_csv(folder / EXITS))
-        training = pd.read_csv(folder / TRAINING)
-    except (OSError, ValueError, KeyError) as error:
-        raise unreadable(folder / EXITS, repr(error)) from None
+    exits = _read(folder / EXITS, scored)
+    training = _read(folder / TRAINING)
     return Arms(exits, training, about, folder.relative_to(root))
+
+
+def _read(
+    path: Path, of: Callable[[pd.DataFrame], pd.DataFrame] = lambda table: table
+) -> pd.DataFrame:
+    try:
+        return of(pd.read_csv(path))
+    except (OSError, ValueError, KeyError) as error:
+        raise unreadable(path, repr(error)) from None
 
 
 def scored(sums: pd.DataFrame) -> pd.DataFrame:

@@ -48,7 +48,9 @@ def build_book(
     built = root / "book" / "_build"
     check_links(root)
     written = pages.write(root)
-    for page in written.left_out if say else ():
+    for page in written.left_out:
+        if say is None:
+            break
         say(
             f"book/{page}.ipynb is left out: its run is not in results/. "
             "Way out: delete the page, or restore the results"

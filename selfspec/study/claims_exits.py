@@ -36,9 +36,10 @@ def _best(evidence: Evidence) -> Finding | None:
 
 def _code(evidence: Evidence) -> Finding | None:
     """Of a published checkpoint on the study's prompts; this project's parses no code."""
-    record = evidence.run(LAYERSKIP, taught=False)
-    rows = record and record.rows[record.rows["domain"] == "code"]
-    if record is None or rows.empty:
+    if (record := evidence.run(LAYERSKIP, taught=False)) is None:
+        return None
+    rows = record.rows[record.rows["domain"] == "code"]
+    if rows.empty:
         return None
     return _line(record, layerskip_summary.best(draft_summary.summarise(rows)))
 

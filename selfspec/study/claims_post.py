@@ -222,9 +222,10 @@ def _memory(evidence: Evidence) -> Finding | None:
 def _bandwidth(evidence: Evidence) -> Finding | None:
     from selfspec.study.machine_values import of_machine
 
-    record = evidence.run(MACHINE)
-    percent = record and of_machine(record.facts)["bandwidth_percent"]
-    if record is None or percent is None:
+    if (record := evidence.run(MACHINE)) is None:
+        return None
+    percent = of_machine(record.facts)["bandwidth_percent"]
+    if percent is None:
         return None
     reached = percent / 100
     return Finding(
@@ -310,9 +311,10 @@ def _selection_wins(evidence: Evidence) -> Finding | None:
 
 
 def _cosine(evidence: Evidence) -> Finding | None:
-    record = evidence.run(KNAPSACK)
-    proxy = record and record.facts["proxy"]
-    if record is None or proxy.get("rank_correlation") is None:
+    if (record := evidence.run(KNAPSACK)) is None:
+        return None
+    proxy = record.facts["proxy"]
+    if proxy.get("rank_correlation") is None:
         return None
     low, high = (
         math.nan if proxy[name] is None else proxy[name]

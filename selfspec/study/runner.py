@@ -177,7 +177,7 @@ def plain_value(name: str, value: Any) -> Any:
         return [plain_value(name, item) for item in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: plain_value(name, item) for key, item in value.items()}
-    way_out = {tuple: "a list", set: "a list", dict: "text as keys"}
+    way_out: dict[type, str] = {tuple: "a list", set: "a list", dict: "text as keys"}
     raise StudyError(
         f"parameter {name} is a {type(value).__name__}, which a notebook cannot take. "
         f"Way out: use {way_out.get(type(value), 'a number, text, list or None')}"

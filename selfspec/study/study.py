@@ -121,19 +121,60 @@ def run_preset(
     """
     if preset not in PRESETS:
         raise StudyError(f"no preset {preset!r}. Way out: one of {', '.join(PRESETS)}")
+    jobs = {
+        model: partial(run_study, model, size=size, root=root, **options)
+        for model in PRESETS[preset]
+    }
+    return _each(jobs, "models of the preset", finished)
+
+
+def run_all(
+    model: str | None,
+    *,
+    size: str,
+    root: Path,
+    finished: Callable[[Path], None] = lambda page: None,
+    **options: Any,
+) -> list[Path]:
+    """`run_study` for each experiment; one that fails does not stop the others.
+
+    Args:
+        model: of all of them; None for each experiment's own.
+        finished, options: as in `run_preset`.
+
+    Raises:
+        StudyError: after all experiments had their turn, which of them failed and why.
+    """
+    jobs = {
+        name: partial(
+            run_study,
+            model or experiment.model,
+            size=size,
+            root=root,
+            experiment=name,
+            **options,
+        )
+        for name, experiment in EXPERIMENTS.items()
+    }
+    return _each(jobs, "experiments", finished)
+
+
+def _each(
+    jobs: Mapping[str, Callable[[], Path]], what: str, finished: Callable[[Path], None]
+) -> list[Path]:
+    """Each job's page, told as soon as it is there; those that failed are told at the end."""
     pages_there, failed = [], []
-    for model in PRESETS[preset]:
+    for name, job in jobs.items():
         try:
-            page = run_study(model, size=size, root=root, **options)
+            page = job()
         except (StudyError, models.ModelError, ResultsError, PromptError) as error:
-            failed.append(f"{model}: {error}")
+            failed.append(f"{name}: {error}")
             continue
         pages_there.append(page)
         finished(page)
     if failed:
         raise StudyError(
-            f"{len(failed)} of {len(PRESETS[preset])} models of the preset were not "
-            f"measured. {'; '.join(failed)}"
+            f"{len(failed)} of {len(jobs)} {what} were not measured. {'; '.join(failed)}"
         )
     return pages_there
 

@@ -2,7 +2,9 @@
 
 From scratch, so dropout grows with time (S exponential, as the paper trains from
 scratch); p_max and e_scale are those of its TOPv2 run, because a shallow model's earlier
-exits weigh little at a small e_scale.
+exits weigh little at a small e_scale. Every exit has its loss at every step: e(l) gives
+the first ones so little that by turns they hardly learnt (a head over a few hundred
+words is cheap).
 
     ARMS["ld-ee"]
     plan()[:3]                     # [("baseline", 0), ("ld-ee", 0), ("ld", 0)]
@@ -14,7 +16,7 @@ from dataclasses import replace
 from selfspec.training.recipe import Recipe
 
 _DROPOUT = Recipe(max_dropout=0.2, dropout_time="exponential")
-_EXITS = Recipe(early_exit=True, exit_scale=1.0, curriculum="rotational", rotation=4)
+_EXITS = Recipe(early_exit=True, exit_scale=1.0, curriculum="all")
 _BOTH = replace(
     _EXITS, max_dropout=_DROPOUT.max_dropout, dropout_time=_DROPOUT.dropout_time
 )

@@ -1,10 +1,12 @@
 """The task: a request into its nested parse, in the style of TOPv2.
 
     remind me to call my sister tomorrow
-    [IN:CREATE_REMINDER remind [SL:PERSON_REMINDED me ] to [SL:TODO [IN:CREATE_CALL call
-    [SL:CONTACT [IN:GET_CONTACT my [SL:RELATION sister ] ] ] ] ] [SL:DATE_TIME tomorrow ] ]
+    [IN:CREATE_REMINDER [SL:DATE_TIME tomorrow ] [SL:PERSON_REMINDED me ] [SL:TODO
+    [IN:CREATE_CALL [SL:CONTACT [IN:GET_CONTACT [SL:RELATION sister ] ] ] ] ] ]
 
-A parse without its brackets is the request. Texts are drawn from grammar.py with a seed.
+Words outside slots are left out and slots stand in the order of their names, however
+the request was put. A name is several tokens ("[SL:", "DATE", "_TIME"), as it is for a
+tokenizer of pieces. Texts are drawn from grammar.py with a seed.
 A text's combination is its intent, the head that was said and the set of its options; a
 fifth of the combinations are held out, so a test text is put together as no training
 text is, though each of its parts was seen. The metric is exact match: every token
@@ -26,9 +28,10 @@ from selfspec.training.batches import Sample
 PAD, UNKNOWN, END, ASK = "<pad>", "<unk>", "<end>", "=>"
 SPECIAL = (PAD, UNKNOWN, END, ASK)
 CLOSE = "]"
-NUM_TRAIN, NUM_TEST = 16_000, 1_000
+NUM_TRAIN, NUM_TEST = 16_000, 600
 HELD_OUT = 0.2  # share of the combinations that have an option
 
+_NAME = re.compile(r"\[(?:IN|SL):|_?[A-Z]+|\S+")
 _PIECE = re.compile(r"\{(\w+)\}|\((\w+)\)|([^\s<]*)<(\w+)>(\S*)|(\S+)")
 
 
@@ -76,7 +79,7 @@ class Task:
     def encode(self, example: Example) -> Sample:
         """The whole text; it is learnt and scored from the parse on."""
         asked = self.prompt(example.utterance)
-        answer = [self._ids[word] for word in (*example.parse.split(), END)]
+        answer = [self._ids[token] for token in (*tokens_of(example.parse), END)]
         return Sample((*asked, *answer), start=len(asked))
 
     def answer(self, example: Example) -> tuple[int, ...]:
@@ -87,7 +90,17 @@ class Task:
     def decode(self, ids) -> str:
         """Words of ids, up to the end."""
         words = [self.vocabulary[int(index)] for index in ids]
-        return " ".join(words[: words.index(END)] if END in words else words)
+        text = " ".join(words[: words.index(END)] if END in words else words)
+        return text.replace(": ", ":").replace(" _", "_")
+
+
+def tokens_of(parse: str) -> list[str]:
+    """A parse's tokens: a bracket's name in pieces, everything else whole."""
+    return [
+        token
+        for word in parse.split()
+        for token in (_NAME.findall(word) if word.startswith("[") else [word])
+    ]
 
 
 def make_task(
@@ -142,7 +155,8 @@ def vocabulary() -> tuple[str, ...]:
                 words.add(word)
     tags = [f"[IN:{name}" for name in grammar.INTENTS]
     tags += [f"[SL:{name}" for name in grammar.SLOTS]
-    return (*SPECIAL, CLOSE, *tags, *sorted(words))
+    pieces = dict.fromkeys(tokens_of(" ".join(tags)))
+    return (*SPECIAL, CLOSE, *pieces, *sorted(words))
 
 
 def _subsets(options: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -173,42 +187,48 @@ def _example(rng: random.Random) -> Example:
     pieces = [heads[head], *said]
     if said and rng.random() < 0.25:  # "tomorrow remind me to ..."
         pieces.insert(0, pieces.pop())
+    words, parse = _intent(intent, " ".join(pieces), rng, depth=1)
     polite = rng.randrange(4)
     if polite == 1:
-        pieces.insert(0, rng.choice(grammar.BEFORE))
+        words.insert(0, rng.choice(grammar.BEFORE))
     elif polite == 2:
-        pieces.append(rng.choice(grammar.AFTER))
-    parse = [f"[IN:{intent}"]
-    for piece in pieces:
-        _say(piece, rng, parse, depth=1)
-    parse.append(CLOSE)
-    words = [word for word in parse if not is_bracket(word)]
+        words.append(rng.choice(grammar.AFTER))
     return Example(
         " ".join(words), " ".join(parse), (intent, head, tuple(sorted(said)))
     )
 
 
-def is_bracket(word: str) -> bool:
-    """Whether a word of a parse is none of the request."""
-    return word == CLOSE or word.startswith("[")
-
-
-def _say(text: str, rng: random.Random, parse: list[str], *, depth: int) -> None:
-    """Add one text of the grammar to a parse."""
-    for name, inner, before, listed, after, word in _PIECE.findall(text):
-        if name:
-            phrases = grammar.SLOTS[name]
-            if depth == grammar.DEEPEST:
-                phrases = [phrase for phrase in phrases if "(" not in phrase]
-            parse.append(f"[SL:{name}")
-            _say(rng.choice(phrases), rng, parse, depth=depth)
-            parse.append(CLOSE)
-        elif inner:
-            head = rng.choice(grammar.INTENTS[inner][0])
-            parse.append(f"[IN:{inner}")
-            _say(head, rng, parse, depth=depth + 1)
-            parse.append(CLOSE)
+def _intent(
+    name: str, text: str, rng: random.Random, *, depth: int
+) -> tuple[list[str], list[str]]:
+    """Say an intent's text: (its words, its parse)."""
+    words: list[str] = []
+    slots: list[tuple[str, list[str]]] = []
+    for slot, _, *word in _PIECE.findall(text):
+        if slot:
+            said, meant = _slot(slot, rng, depth=depth)
+            slots.append((slot, [f"[SL:{slot}", *meant, CLOSE]))
+            words += said
         else:
-            if listed:
-                word = before + rng.choice(grammar.WORDS[listed].split()) + after
-            parse.append(word)
+            words.append(_word(*word, rng))
+    meant = [token for _, parse in sorted(slots) for token in parse]
+    return words, [f"[IN:{name}", *meant, CLOSE]
+
+
+def _slot(name: str, rng: random.Random, *, depth: int) -> tuple[list[str], list[str]]:
+    """Say one of a slot's phrases: (its words, what stands in the parse)."""
+    phrases = grammar.SLOTS[name]
+    if depth == grammar.DEEPEST:
+        phrases = [phrase for phrase in phrases if "(" not in phrase]
+    pieces = _PIECE.findall(rng.choice(phrases))
+    if inner := pieces[0][1]:
+        head = rng.choice(grammar.INTENTS[inner][0])
+        return _intent(inner, head, rng, depth=depth + 1)
+    words = [_word(*word, rng) for _, _, *word in pieces]
+    return words, words
+
+
+def _word(before: str, listed: str, after: str, word: str, rng: random.Random) -> str:
+    return (
+        before + rng.choice(grammar.WORDS[listed].split()) + after if listed else word
+    )

@@ -1,6 +1,6 @@
 """How long and how fast a training goes, whatever its recipe. No MLX.
 
-Settings(steps=500, batch=32, seed=0)
+Settings(steps=500, batch=16, seed=0)
 learning_rate(settings, step=0)             # of the update after `step` updates
 """
 
@@ -30,7 +30,7 @@ class Settings:
     """
 
     steps: int = 500
-    batch: int = 32
+    batch: int = 16
     seed: int = 0
     learning_rate: float = 2e-3
     warmup: int = 50

@@ -115,3 +115,33 @@ def test_the_command_runs_any_experiment(monkeypatch, capsys):
     words = ["study", "--model", "owner/name", "--experiment", "auto"]
     assert cli.main([*words, "--size", "smoke"]) == 0
     assert ran == ["owner/name"] and "next: selfspec book" in capsys.readouterr().out
+
+
+def test_all_experiments_have_their_turn_each_with_its_own_model(monkeypatch, tmp_path):
+    asked = []
+
+    def run_study(model, *, experiment, **options):
+        asked.append((model, experiment))
+        if experiment == "machine":
+            raise StudyError("broken. Way out: mend it")
+        return tmp_path / experiment
+
+    monkeypatch.setattr(study, "run_study", run_study)
+    with pytest.raises(StudyError, match="1 of . experiments were not .* machine: bro"):
+        study.run_all(None, size="smoke", root=tmp_path)
+    assert [experiment for _, experiment in asked] == list(EXPERIMENTS)
+    assert all(EXPERIMENTS[e].model == model for model, e in asked)
+
+
+def test_all_experiments_of_one_model(monkeypatch, capsys):
+    asked = []
+    root = Path(__file__).resolve().parents[2]
+    monkeypatch.setattr(
+        study, "run_study", lambda m, **k: asked.append(m) or root / "book" / "page"
+    )
+    monkeypatch.chdir(root)
+    assert cli.main(["study", "--experiment", "all", "--model", "owner/name"]) == 0
+    assert asked == ["owner/name"] * len(EXPERIMENTS)
+    words = ["study", "--experiment", "all", "--preset", "post"]
+    assert cli.main(words) == cli.EXIT_ERROR
+    assert "Way out: one experiment" in capsys.readouterr().err

@@ -33,8 +33,7 @@ def depth(node):
 
 def test_the_grammar_is_as_rich_as_it_says(large):
     assert len(grammar.INTENTS) >= 12 and len(grammar.SLOTS) >= 25
-    words = set(large.vocabulary) - {*parses.SPECIAL}
-    words = [word for word in words if not parses.is_bracket(word)]
+    words = [w for w in large.vocabulary if w.isalpha() and w.islower()]
     assert len(words) >= 300
     assert max(depth(tree(e.parse)) for e in large.train) == grammar.DEEPEST == 3
 
@@ -49,21 +48,36 @@ def test_every_name_in_the_grammar_is_defined_and_used():
 
 
 def test_a_parse_is_a_tree_of_intents_and_slots_by_turns(large):
-    def check(node, kind):
-        assert node[0].startswith(kind)
-        below = "[SL:" if kind == "[IN:" else "[IN:"
-        for child in node[1:]:
-            if isinstance(child, list):
-                check(child, below)
+    def check(intent):
+        assert intent[0].startswith("[IN:")
+        assert [slot[0] for slot in intent[1:]] == sorted(s[0] for s in intent[1:])
+        for slot in intent[1:]:
+            assert slot[0].startswith("[SL:") and len(slot) > 1
+            if isinstance(slot[1], list):
+                assert len(slot) == 2
+                check(slot[1])
+            else:
+                assert all(isinstance(word, str) for word in slot)
 
     for example in large.test:
-        check(tree(example.parse), "[IN:")
+        check(tree(example.parse))
 
 
-def test_a_parse_without_its_brackets_is_the_request(large):
+def test_words_of_a_slot_stand_together_in_the_request(large):
+    def leaves(node):
+        below = [child for child in node[1:] if isinstance(child, list)]
+        return sum(map(leaves, below), []) if below else [" ".join(node[1:])]
+
     for example in large.test:
-        words = [w for w in example.parse.split() if not parses.is_bracket(w)]
-        assert " ".join(words) == example.utterance
+        found = leaves(tree(example.parse))
+        assert found and all(words in example.utterance for words in found)
+
+
+def test_a_name_is_several_tokens_and_is_put_together_again(large):
+    tokens = parses.tokens_of("[IN:GET_CONTACT [SL:ROOM attic ] ]")
+    assert tokens == ["[IN:", "GET", "_CONTACT", "[SL:", "ROOM", "attic", "]", "]"]
+    for example in large.test:
+        assert large.decode(large.answer(example)) == example.parse
 
 
 def test_no_combination_is_on_both_sides_and_every_part_was_seen(large):
