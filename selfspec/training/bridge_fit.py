@@ -60,9 +60,9 @@ class FitSettings:
     kind: str = LAYER
     loss: str = "kl"
     steps: int = 500
-    batch: int = 8
+    batch: int = 4
     window: int = 128
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     warmup: int = 20
     weight_decay: float = 0.01
     clip: float = 1.0
