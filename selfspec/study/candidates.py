@@ -14,7 +14,8 @@ from typing import Any
 
 from selfspec.costs import CostProfile
 from selfspec.decoding import ExitDraft, LookupDraft, ShortlistDraft, SkipDraft
-from selfspec.selection import SELECTORS, Plan, Problem, Scorer, plan
+from selfspec.selection import Plan, Problem, Scorer, draft_of, plan
+from selfspec.selection.knapsack import solve
 from selfspec.study.shortlist_tokens import shortlist_tokens
 from selfspec.study.skip_set_words import in_words
 
@@ -23,7 +24,7 @@ LOOKUP_LENGTH = 3
 BUDGETS = (0.05, 0.1, 0.2)  # shares of what can be skipped; more was never kept
 EXITS = 6  # depths at which a model is left early, evenly apart
 WORST = 0.9  # a draft that is predicted below this is not timed
-MOST = 3  # drafts that are timed because of their prediction
+MOST = 2  # drafts that are timed because of their prediction
 DEPTH = 2  # draft positions that are scored
 
 
@@ -94,9 +95,15 @@ def shortlist(setting: Setting) -> Offer | None:
 
 def skip_set(setting: Setting) -> Offer | None:
     """The blocks that the knapsack leaves out."""
-    problem = Problem(setting.scorer, setting.profile, budgets=BUDGETS)
-    found = [c.draft for c in SELECTORS["knapsack"](problem).candidates]
-    best = _best([draft for draft in found if draft != SkipDraft()], setting)
+    problem = Problem(setting.scorer, setting.profile)
+    blocks = problem.blocks
+    sets = solve(
+        [problem.loss([block]) for block in blocks],
+        [block.microseconds for block in blocks],
+        [round(budget * problem.total) for budget in BUDGETS],
+    )
+    found = [draft_of(blocks[i] for i in taken) for taken in sets if taken]
+    best = _best(dict.fromkeys(found), setting)
     if best is None:
         return None
     chosen = best.draft

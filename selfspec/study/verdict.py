@@ -32,8 +32,8 @@ from selfspec.study.statistics import FEWEST_PROMPTS
 
 VERDICT = "verdict"
 CHOOSING, JUDGING = 4, 8  # prompts; one and two of each domain
-WINDOWS, WINDOW_TOKENS = 2, 16  # of the target's own text, on which drafts are scored
-TIMED_SECONDS = 35.0  # what the pairs may take
+WINDOWS, WINDOW_TOKENS = 1, 24  # of the target's own text, on which drafts are scored
+TIMED_SECONDS = 25.0  # what the pairs may take
 SEARCH_SECONDS = 15.0  # what looking for drafts usually takes
 SHORTEST, LONGEST = 16, 64  # tokens of a text
 
