@@ -22,6 +22,8 @@ def test_cases_come_in_reading_order_and_json_names_them():
         "draft": "skip 50 %",
         "num_draft_tokens": "auto",
         "temperature": 0.0,
+        "context": 0,
+        "match": False,
     }
     assert kept["num_tokens"] == 20 and kept["stop_at_eos"] is True
 

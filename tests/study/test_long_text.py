@@ -1,15 +1,13 @@
 """Arms that go on from one text do not know of one another."""
 
-import families
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
 from selfspec.study.long_text import LongText
 
 
-def test_every_cache_goes_on_as_if_it_had_read_the_text_itself():
-    model = families.build("llama")
-    ids = families.prompt("llama", 20)
+def test_every_cache_goes_on_as_if_it_had_read_the_text_itself(tiny_loaded):
+    model, ids = tiny_loaded.model, list(range(5, 25))
     own = make_prompt_cache(model)
     wanted = model(mx.array([ids + [3]]), cache=own)[:, -1]
     before = LongText(model, ids)
