@@ -2,9 +2,12 @@
 
 Untied, because the paper's models are: with a tied head an exit's loss would reach the
 embedding from the other side too. Twelve layers, because the recipe is about depth.
-The stream begins at unit size and no block can swamp it: with mlx's own initial values
-(an embedding of size 1 / sqrt(width), blocks that do not know of each other) the same
-training had not learnt to copy words when it ended.
+
+It begins so that copying is near (mimetic initialisation, Trockman and Kolter 2023,
+arXiv 2305.09828): the embedding is of unit size, values and outputs of attention begin
+near the identity, and so a word that is attended to is a word that the head, which
+begins as a part of the embedding, would say. The same training from mlx's own initial
+values had not learnt to copy when it ended.
 
     model = build(len(task.vocabulary), seed=0)
 """
@@ -15,6 +18,7 @@ import mlx.core as mx
 from mlx_lm.models import llama
 
 LAYERS, WIDTH, HEADS = 12, 128, 4
+HEAD, COPY, NOISE = 0.5, 0.6, 0.1  # sizes at the beginning
 MLP_RATIO = 2.5  # of the width; three matrices, so about two thirds of a layer
 
 
@@ -44,8 +48,12 @@ def build(
     )
     embedding = model.model.embed_tokens
     embedding.weight = embedding.weight * math.sqrt(width)
-    for layer in model.layers:  # 2 L blocks add up to about one
-        for last in (layer.self_attn.o_proj, layer.mlp.down_proj):
-            last.weight = last.weight / math.sqrt(2 * layers)
+    if not tied:
+        model.lm_head.weight = HEAD / math.sqrt(width) * embedding.weight
+    for layer in model.layers:
+        attention, down = layer.self_attn, layer.mlp.down_proj
+        for one in (attention.v_proj, attention.o_proj):
+            one.weight = NOISE * one.weight + COPY * mx.eye(width)
+        down.weight = down.weight / math.sqrt(2 * layers)  # 2 L blocks add up
     mx.eval(model.parameters())
     return model
