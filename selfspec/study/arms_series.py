@@ -33,7 +33,7 @@ from selfspec.training.parses import NUM_TEST, NUM_TRAIN, Task, make_task
 from selfspec.training.settings import Settings
 
 KEPT = {arms_table.TAUGHT: trained.TAUGHT, arms_table.BASELINE: trained.UNTAUGHT}
-DRAFT_LAYERS = 2
+DRAFT_LAYERS = 6  # as many as the main exit runs
 WORK = ".work"  # checkpoints, beside the results; git ignores them
 VISITS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # shares of the steps, scored
 FEW_TEXTS = 100  # scored before the end; all of them at the end

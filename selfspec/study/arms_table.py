@@ -60,6 +60,8 @@ def load(root: Path) -> Arms | None:
     """
     found = []
     for path in (root / RESULTS).glob(f"*/{FOLDER}/{ABOUT}"):
+        if not path.with_name(TRAINING).exists():
+            continue  # the first of them is being trained
         try:
             about = json.loads(path.read_text(encoding="utf-8"))
             found.append((about["date"], path.parent, about))

@@ -5,7 +5,7 @@ same exits with nothing kept, at a temperature, under the rule that declines, an
 chosen for each token, another small model, and the skip set that a knapsack chooses.
 
     size = resolve_size("default")
-    grid = make_grid(num_layers=12, size=size, others={"small model": ModelDraft(small)})
+    grid = make_grid(num_layers=24, size=size, others={"small model": ModelDraft(small)})
 """
 
 from collections.abc import Mapping
@@ -77,19 +77,19 @@ SIZES = {
         beside=(4,),
         sampled=(4,),
         num_prompts=12,
-        num_tokens=48,
+        num_tokens=64,
     ),
     "paper": LayerSkipSize(
-        exits=(1 / 12, 1 / 6, 1 / 4, 1 / 3, 1 / 2),
+        exits=(1 / 12, 1 / 8, 1 / 6, 5 / 24, 1 / 4, 1 / 3, 1 / 2),
         main=1 / 4,
-        lengths=(1, 2, 4, 6, 8, 10),
+        lengths=(2, 4, 6, 8),
         beside=(4, 8),
-        sampled=(2, 4, 8),
+        sampled=(4, 8),
         num_prompts=32,
-        num_tokens=64,
+        num_tokens=96,
         counted=200,
-        scored=400,
-        calibration_prompts=16,
+        scored=200,
+        calibration_prompts=12,
         calibration_tokens=64,
     ),
 }

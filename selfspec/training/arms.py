@@ -3,8 +3,8 @@
 From scratch, so dropout grows with time (S exponential, as the paper trains from
 scratch); p_max and e_scale are those of its TOPv2 run, because a shallow model's earlier
 exits weigh little at a small e_scale. Every exit has its loss at every step: e(l) gives
-the first ones so little that by turns they hardly learnt (a head over a few hundred
-words is cheap).
+the first ones little, by turns they would get a fraction of it, and a head over a few
+hundred words is cheap.
 
     ARMS["ld-ee"]
     plan()[:3]                     # [("baseline", 0), ("ld-ee", 0), ("ld", 0)]

@@ -5,8 +5,8 @@
     [IN:CREATE_CALL [SL:CONTACT [IN:GET_CONTACT [SL:RELATION sister ] ] ] ] ] ]
 
 Words outside slots are left out and slots stand in the order of their names, however
-the request was put. A name is several tokens ("[SL:", "DATE", "_TIME"), as it is for a
-tokenizer of pieces. Texts are drawn from grammar.py with a seed.
+the request was put. A name is several tokens (`[`, `SL:`, `DATE`, `_`, `TIME`), as
+it is for a tokenizer of pieces. Texts are drawn from grammar.py with a seed.
 A text's combination is its intent, the head that was said and the set of its options; a
 fifth of the combinations are held out, so a test text is put together as no training
 text is, though each of its parts was seen. The metric is exact match: every token
@@ -32,7 +32,7 @@ CLOSE = "]"
 NUM_TRAIN, NUM_TEST = 16_000, 600
 HELD_OUT = 0.2  # share of the combinations that have an option
 
-_NAME = re.compile(r"\[(?:IN|SL):|_?[A-Z]+|\S+")
+_NAME = re.compile(r"\[|(?:IN|SL):|_|[A-Z]+")
 _PIECE = re.compile(r"\{(\w+)\}|\((\w+)\)|([^\s<]*)<(\w+)>(\S*)|(\S+)")
 
 
@@ -92,7 +92,7 @@ class Task:
         """Words of ids, up to the end."""
         words = [self.vocabulary[int(index)] for index in ids]
         text = " ".join(words[: words.index(END)] if END in words else words)
-        return text.replace(": ", ":").replace(" _", "_")
+        return text.replace("[ ", "[").replace(": ", ":").replace(" _ ", "_")
 
 
 def tokens_of(parse: str) -> list[str]:

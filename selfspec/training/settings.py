@@ -1,6 +1,6 @@
 """How long and how fast a training goes, whatever its recipe. No MLX.
 
-Settings(steps=500, batch=16, seed=0)
+Settings(steps=800, batch=16, seed=0)
 learning_rate(settings, step=0)             # of the update after `step` updates
 """
 
@@ -29,7 +29,7 @@ class Settings:
         ValueError: a value outside its range.
     """
 
-    steps: int = 500
+    steps: int = 800
     batch: int = 16
     seed: int = 0
     learning_rate: float = 2e-3

@@ -113,6 +113,9 @@ def test_arms_are_read_from_disk_the_latest_first(tmp_path, arms):
     assert found.exits["exact_match"].tolist() == [0.2]
     assert found.exits["perplexity"].iloc[0] == pytest.approx(np.e)
     assert found.folder.as_posix() == f"results/b-cpu/{arms_table.FOLDER}"
+    (folder / arms_table.TRAINING).rename(folder / "away.csv")
+    assert arms_table.load(tmp_path).about["machine"] == "a-cpu"  # not one trained yet
+    (folder / "away.csv").rename(folder / arms_table.TRAINING)
     (folder / arms_table.EXITS).write_text("nothing\n1\n")
     with pytest.raises(ResultsError, match="exits.csv.*Way out"):
         arms_table.load(tmp_path)

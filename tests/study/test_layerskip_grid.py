@@ -25,25 +25,25 @@ def test_every_depth_has_exits_within_it(num_layers, size):
 
 def test_the_paper_size_has_every_exit_by_every_length():
     size = SIZES["paper"]
-    assert exit_layers(12, size) == (1, 2, 3, 4, 6)
-    grid = make_grid(12, size, {"small model": LookupDraft()})
+    assert exit_layers(24, size) == (2, 3, 4, 5, 6, 8, 12)
+    grid = make_grid(24, size, {"small model": LookupDraft()})
     timed = {
         (case.label, case.num_draft_tokens)
         for case in grid.cases
         if not case.temperature
     }
-    for layer in exit_layers(12, size):
+    for layer in exit_layers(24, size):
         for length in size.lengths:
             assert (f"exit {layer}", length) in timed
     for length in size.beside:  # both halves of what keeping rows is worth
-        assert ("exit 3, nothing kept", length) in timed
-        assert ("exit 3", length) in timed
+        assert ("exit 6, nothing kept", length) in timed
+        assert ("exit 6", length) in timed
         assert ("small model", length) in timed
-    assert ("exit 3", "auto") in timed
+    assert ("exit 6", "auto") in timed
     sampled = [c for c in grid.cases if c.temperature]
     assert {c.temperature for c in sampled} == {0.6}
     assert [(c.label, c.num_draft_tokens) for c in sampled] == [
-        (f"exit {layer}", k) for layer in exit_layers(12, size) for k in size.sampled
+        (f"exit {layer}", k) for layer in exit_layers(24, size) for k in size.sampled
     ]
     kinds = {c.draft for c in grid.cases if isinstance(c.draft, DynamicExitDraft)}
     assert {bool(d.confidence) for d in kinds} == {True, False}

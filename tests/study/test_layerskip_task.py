@@ -13,7 +13,7 @@ from selfspec.study import (
     reference,
     trained,
 )
-from selfspec.study.arms_series import Series
+from selfspec.study.arms_series import DRAFT_LAYERS, Series
 from selfspec.study.errors import StudyError
 from selfspec.study.layerskip_grid import SIZES
 from selfspec.training import Settings
@@ -61,7 +61,7 @@ def test_utterances_are_asked_as_they_were_trained():
         ids = subject.ids(prompt)
         assert list(text.ids) == [*ids, *answer] and text.start == len(ids)
         assert answer[-1] in subject.eos
-    assert subject.words(subject.answers[0][0]).startswith("[IN:")
+    assert [subject.words(i) for i in subject.answers[0][:2]] == ["[", "IN:"]
     assert subject.trained["arm"] == "ld-ee" and subject.trained["steps"] == 3
     assert subject.facts()["trained"]["seed"] == 0
 
@@ -73,7 +73,7 @@ def test_weights_are_float32_wherever_they_are_measured():
     subject = layerskip_subject.find(trained.TAUGHT, SIZES["smoke"])
     arrays = dict(tree_flatten(subject.loaded.model.parameters()))
     assert {a.dtype for a in arrays.values()} == {mx.float32}
-    assert subject.small().source.num_layers == 2
+    assert subject.small().source.num_layers == DRAFT_LAYERS
     draft = layerskip_subject.find(trained.SMALL_DRAFT, SIZES["smoke"])
     assert draft.small is None  # it is nobody's big brother
 
@@ -96,7 +96,7 @@ def test_a_run_on_the_task_has_answers_and_a_second_model(root, monkeypatch):
     facts = run.provenance
     assert run.folder.name.startswith("layerskip-small-")
     assert "--model layerskip-small --size smoke" in facts["command"]
-    assert facts["small_model"]["layers"] == 2
+    assert facts["small_model"]["layers"] == DRAFT_LAYERS
     assert set(facts["memory"]) == {"plain", "exit", "two models"}
     assert "small model" in set(run.rows["draft"])
     counted = layerskip_summary.counted(facts)
