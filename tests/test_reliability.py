@@ -66,6 +66,10 @@ def configurations(rows) -> list[tuple]:
     return sorted(tuple(row[name] for name in names) for row in rows)
 
 
+@pytest.mark.skipif(
+    "SELFSPEC_KILLS" not in os.environ,
+    reason="a minute long: SELFSPEC_KILLS=1 asks for it",
+)
 def test_ten_kills_lose_no_row_and_repeat_none(tiny, tmp_path):
     """kill -9 twice in every experiment, at random moments, then to the end."""
     job = {"model": tiny, "kills": 2, "seed": 7, "experiments": {}}
