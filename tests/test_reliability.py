@@ -6,9 +6,14 @@ whole experiment.
 """
 
 import errno
+import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import book_project
 import pandas as pd
@@ -18,6 +23,8 @@ from tiny import save_tiny_model
 import selfspec
 from selfspec import cli
 from selfspec.study import (
+    figures,
+    layerskip_figures,
     naive_sweep,
     provenance,
     run_records,
@@ -26,11 +33,20 @@ from selfspec.study import (
     sweep_page,
 )
 from selfspec.study.errors import StudyError
-from selfspec.study.results import ResultsError, read_csv
+from selfspec.study.results import ResultsError, read_csv, read_provenance
 
+KILLER = Path(__file__).with_name("kill_loop.py")
 SWEEP = dict(
     size="smoke", num_prompts=2, num_tokens=8, skip_fractions=[0.5], draft_lengths=[2]
 )
+FEW = dict(size="smoke", num_prompts=2, num_tokens=24)
+EXPERIMENTS = {
+    "naive-sweep": ("naive_sweep", SWEEP | {"num_prompts": 4}),
+    "machine": ("machine_study", FEW),
+    "auto": ("auto_study", FEW),
+    "knapsack": ("knapsack_study", {"size": "smoke", "num_prompts": 2}),
+    "layerskip": ("layerskip_study", FEW),
+}
 KEY = ("mechanism", "skip_fraction", "draft", "num_draft_tokens", "temperature")
 
 
@@ -48,6 +64,70 @@ def one_line(error) -> str:
 def configurations(rows) -> list[tuple]:
     names = [name for name in (*KEY, "prompt_id", "repeat") if name in rows[0]]
     return sorted(tuple(row[name] for name in names) for row in rows)
+
+
+@pytest.mark.skipif(
+    "SELFSPEC_KILLS" not in os.environ,
+    reason="a minute long: SELFSPEC_KILLS=1 asks for it",
+)
+def test_ten_kills_lose_no_row_and_repeat_none(tiny, tmp_path):
+    """kill -9 twice in every experiment, at random moments, then to the end."""
+    job = {"model": tiny, "kills": 2, "seed": 7, "experiments": {}}
+    for name, (module, options) in EXPERIMENTS.items():
+        folders = {key: str(tmp_path / name / key) for key in ("whole", "killed")}
+        job["experiments"][name] = {"module": module, "options": options, **folders}
+    place = tmp_path / "job.json"
+    place.write_text(json.dumps(job))
+    done = subprocess.run(
+        [sys.executable, str(KILLER), str(place)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SELFSPEC_CACHE": str(tmp_path / "cache")},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["experiment"] for line in told] == list(EXPERIMENTS)
+    assert sum(len(line["rows"]) for line in told) == 10
+    assert any(rows for line in told for rows in line["rows"]), "none had rows yet"
+    for name, experiment in job["experiments"].items():
+        found = {}
+        for which in ("whole", "killed"):
+            [path] = Path(experiment[which]).glob(f"*/*/{name}.csv")
+            runs = read_provenance(path.parent)
+            [run_id] = [key for key, run in runs.items() if run["finished"]]
+            rows = [row for row in read_csv(path) if row["run_id"] == run_id]
+            found[which] = configurations(rows)
+            assert len(set(found[which])) == len(rows), f"{name}: a row twice"
+            assert not list(path.parent.glob(".*.unfinished.json"))
+        assert found["killed"] == found["whole"], f"{name}: not the same configurations"
+
+
+def test_a_kill_on_the_embedded_model_loses_no_row(embedded, tmp_path):
+    code = (
+        "from selfspec.study import naive_sweep\n"
+        f"naive_sweep.measure(results={str(tmp_path)!r}, size='smoke', num_tokens=8, "
+        "skip_fractions=[0.1], draft_lengths=[2])"
+    )
+
+    def rows():
+        found = list(tmp_path.glob("*/*/naive-sweep.csv"))
+        return read_csv(found[0]) if found else []
+
+    first = subprocess.Popen([sys.executable, "-c", code])
+    while not rows():
+        assert first.poll() is None, "it ended before it could be killed"
+        time.sleep(0.01)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    before = rows()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    after = rows()
+    assert after[: len(before)] == before and len(before) < len(after)
+    mechanisms = {row["mechanism"] for row in after}
+    prompts = {row["prompt_id"] for row in after}
+    assert len(set(configurations(after))) == len(after)
+    assert len(after) == len(mechanisms) * len(prompts) == 4
+    assert len({row["run_id"] for row in after}) == 1
 
 
 def test_a_full_disk_keeps_what_was_measured_and_the_run_goes_on(
@@ -77,6 +157,24 @@ def test_a_full_disk_keeps_what_was_measured_and_the_run_goes_on(
     after = read_csv(path)
     assert after[: len(before)] == before and len({r["run_id"] for r in after}) == 1
     assert len(set(configurations(after))) == len(after) == 8
+
+
+def test_a_real_full_disk_is_one_line(tiny, tmp_path):
+    """A file system of 256 KB, where one may be mounted."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("only root may mount a small file system here")
+    try:
+        (disk / "fill").write_bytes(b"x" * (256 * 1024 - 4 * 4096))
+        with pytest.raises(ResultsError) as caught:
+            naive_sweep.measure(tiny, results=disk, **SWEEP | {"num_prompts": 8})
+        assert "No space left" in one_line(caught)
+        for path in disk.glob("*/*/naive-sweep.csv"):
+            read_csv(path)  # whole
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_a_results_folder_that_cannot_be_written_is_one_line(
@@ -264,6 +362,19 @@ def test_an_edited_template_is_told_before_anything_runs(
 
 
 HOSTILE = ["<script>alert(1)</script>", "-->", "]]>", "$\\frac", "\x00\x1b", "a & b"]
+
+
+def test_what_a_model_says_is_text_on_a_page_and_nothing_else():
+    """Tokens stand under the bars of a figure and in the cells of tables."""
+    found = {
+        "layers": 8,
+        "examples": [{"tokens": HOSTILE, "depths": [1] * len(HOSTILE)}],
+    }
+    drawn = figures.svg(layerskip_figures.depths(found))
+    tags = {
+        element.tag.split("}")[-1] for element in ElementTree.fromstring(drawn).iter()
+    }
+    assert "script" not in tags and "path" in tags
 
 
 def test_what_a_model_is_called_is_text_in_a_table(monkeypatch):

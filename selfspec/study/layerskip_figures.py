@@ -349,7 +349,11 @@ def plane(table: pd.DataFrame, published: pd.DataFrame, *, taught: bool = True):
 
 
 def _shown(token: str) -> str:
-    return token.replace("$", r"\$").replace("\n", "\\n").strip() or repr(token)[1:-1]
+    """A token as text of a figure; what cannot be printed is spelled out, for an SVG
+    with a control character in it is no SVG."""
+    token = token.strip(" ") or token
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in token)
+    return shown.replace("$", r"\$")
 
 
 def _colours(arms: pd.Series) -> dict[str, str]:
